@@ -1,4 +1,4 @@
-"""What every package checks in the same way, and how an error of others is told."""
+"""Checks that all packages share, and the wording of errors from other libraries."""
 
 from __future__ import annotations
 

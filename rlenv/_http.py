@@ -105,9 +105,9 @@ class Response:
 
 
 class Deadline:
-    """A time limit for a connection, which is shut down when it has passed, whatever it reads or writes.
+    """A time limit for a connection, which is shut down when the time has passed, also in a read or write.
 
-    Limits of single reads do not end what comes in drops.
+    Limits of single reads do not end a response that comes in drops.
 
     Args:
         seconds: until then, from entering the context.

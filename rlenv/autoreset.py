@@ -25,7 +25,7 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
         self.metadata = {**env.metadata, "autoreset_mode": mode}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the slots; restart those that the mode wants."""
+        """Step the slots and restart the finished ones, as the autoreset mode says."""
         before = self.slots.playing
         obs, rewards, terminated, truncated, infos = self.slots.step(actions)
         ended = before & ~self.slots.playing
@@ -38,14 +38,14 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
         return obs, rewards, terminated, truncated, infos
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: what is carried from one rollout to the next is the environment's own."""
+        """Return an empty state; the inner environment has all state between rollouts."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore nothing."""
 
     def _final(self, obs: dict[str, Any], infos: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
-        """Return infos with those of ended episodes, which have other keys, moved into `final_info`."""
+        """Return infos in which the keys of ended episodes have moved into `final_info`."""
         keys = [key for key in infos if f"_{key}" in infos and infos[f"_{key}"][ended].any()]
         final = {name: infos.pop(name) for key in keys for name in (key, f"_{key}")}
         final_obs = np.full(len(ended), None, dtype=object)

@@ -1,4 +1,4 @@
-"""Conversations and tools as text: a tokenizer's chat template, with its own text kept apart from what messages say."""
+"""Conversations and tools as text: a tokenizer's chat template, its text kept apart from the messages' contents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HERMES = (
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a rendered conversation: what the message of a role says, or the template's own text (None)."""
+    """A part of a rendered conversation: the content of a message with its role, or the template's own text (None)."""
 
     text: str
     role: str | None
@@ -126,7 +126,7 @@ class Chat:
 
     @cached_property
     def _shows_tools(self) -> bool:
-        """Whether the template writes what it is told about tools."""
+        """Whether the template writes the schemas of tools that are passed to it."""
         asking = [_message("user")]
         return self._render(asking) != self._render(asking, tools=False)
 
@@ -170,7 +170,7 @@ class Chat:
         return [_message("system", "\n\n".join(said)), *messages[has_system:]] if said else messages
 
     def _skeleton(self, messages: list[Message], generation: bool = True) -> list[str | int]:
-        """Return the template's own texts, and in between the numbers of the messages whose contents stand there."""
+        """Return the template's own texts, and between them the index of each message with content."""
         if any(len(message) > 2 for message in messages):  # calls and names are the template's text, and differ
             return self._split(messages, generation)
         # An empty content has no place in the template's text, so a message without one is of another kind.

@@ -1,4 +1,4 @@
-"""Which problems are posed: by a curriculum, which become harder, or those that are solved about half of the time."""
+"""The choice of problems: a curriculum of growing difficulty, or problems that are solved about half of the time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Curriculum:
         return {"level": self.level, "verdicts": [int(success) for success in self._verdicts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state from `state_dict`.
 
         Raises:
             ValueError: if the level is not among those of the problems.
@@ -80,7 +80,7 @@ class Curriculum:
 
 
 class ThompsonChoice:
-    """Chooses problems by a draw from what is believed of their success rates (after MoPPS, arXiv:2507.04632).
+    """Chooses problems by draws from the posteriors of their success rates (after MoPPS, arXiv:2507.04632).
 
         p_a ~ Beta(1 + s_a, 1 + f_a)        chosen: the candidate a whose draw is nearest to 1/2
 
@@ -131,7 +131,7 @@ class ThompsonChoice:
         self._recorded[arm, bool(success)] += 1
 
     def update(self) -> None:
-        """Let the verdicts recorded so far count, and what was known before count less."""
+        """Add the verdicts recorded so far to the counts, and decay the earlier counts."""
         kept = 0.5 ** (self._recorded.total() / (self.half_life * len(self.arms)))
         arms = sorted(self._counts.keys() | {arm for arm, _ in self._recorded})
         before = {arm: self._counts.get(arm, (0.0, 0.0)) for arm in arms}
@@ -147,6 +147,6 @@ class ThompsonChoice:
         return {"counts": [[arm, *pair] for arm, pair in self._counts.items()], "recorded": recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         self._counts = {int(arm): (float(won), float(lost)) for arm, won, lost in state["counts"]}
         self._recorded = Counter({(int(arm), bool(success)): int(count) for arm, success, count in state["recorded"]})

@@ -102,14 +102,14 @@ class Encoder:
         return [[*next(read), *next(said), *self._after_answer] if chat else next(plain) for chat in chats]
 
     def tail(self, prompt: PromptText) -> list[int]:
-        """Return the tokens of what the chat template writes after the last message of a prompt; none for a text."""
+        """Return the tokens that the chat template appends to the last message of a prompt; none for a text."""
         if not self.is_chat(prompt):
             return []
         last = self.chat.pieces(self.asked(prompt))[-1]
         return self._skeleton_encoder([last])[0] if last.role is None else []
 
     def reply(self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool) -> list[int]:
-        """Return the tokens that the environment appends to a turn: what is missing of its end, and the reply.
+        """Return the tokens that the environment appends to a turn: the missing part of its end, and the reply.
 
         Args:
             said: the conversation so far, of which the last message is that turn.
@@ -272,7 +272,7 @@ class SkeletonEncoder:
 
 
 def _beside(message: Message) -> list[str]:
-    """Return as text what a message holds beside its role and content, such as calls of tools."""
+    """Return the fields of a message beside its role and content, such as calls of tools, as texts."""
     return [str(value) for key, value in message.items() if key not in ("role", "content")]
 
 

@@ -1,4 +1,4 @@
-"""The encoding of an environment: its tokenizer, what ends a turn, how long all parts of an episode are, its spaces."""
+"""The encoding of an environment: its tokenizer, the ends of turns, the lengths of an episode's parts, its spaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of TextGen-v0 by what they are about: prompts, lengths, the stream of problems, the judge.
+"""The arguments of TextGen-v0 by topic: prompts, lengths, the stream of problems, the judge.
 
 `gym.make` takes them flat; `parted` puts each where it belongs.
 """
@@ -22,7 +22,7 @@ LONG_PROMPTS = ("skip", "error")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How prompts are written, and what ends a turn.
+    """How prompts are written, and which tokens and texts end a turn.
 
     Args:
         tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
@@ -34,7 +34,7 @@ class Form:
             None for yes if there is a `system_prompt` or a `chat_template`. Conversations always are.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
             in \\boxed{}."; see docs/verifiers.md.
-        cue: what prompts in words that no chat template renders end with, after that sentence, such as "\\nSolution:",
+        cue: the end of prompts in words that no chat template renders, after that sentence, such as "\\nSolution:",
             so that a model continues with the answer instead of the problem; None for nothing.
         stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
             template and the generation_config.json in the tokenizer's folder.

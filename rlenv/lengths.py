@@ -1,4 +1,4 @@
-"""How long prompts and answers are: of up to 20,000 listed problems as they need it; else what the verifier says."""
+"""Lengths of prompts and answers: the longest of up to 20,000 listed problems, else the verifier's lengths."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Lengths:
         return self._declared(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
 
     def of_replies(self) -> int:
-        """Return the length of the longest reply, with what the chat template writes around it."""
+        """Return the length of the longest reply in tokens, with the chat template's tokens around it."""
         declared = self._declared(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
         if not self.encoder.is_chat(self._first):
             return declared

@@ -1,4 +1,4 @@
-"""A verifier as an OpenEnv server: an action is a turn of the model, an observation what it reads next."""
+"""A verifier as an OpenEnv server: an action is a turn of the model, an observation the prompt or a reply."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Send: TypeAlias = Callable[[Any], Awaitable[None]]
 
 
 class TurnAction(Action):
-    """A turn of the model: a completion, or what it says next in a dialogue."""
+    """A turn of the model: a completion, or the next turn of a dialogue."""
 
     text: Annotated[str, BeforeValidator(as_text)] = Field(description="what the model writes")
 
 
 class TurnObservation(Observation):
-    """The prompt after a reset, else the reply to a turn; metadata of the last one say what the verdict was."""
+    """The prompt after a reset, else the reply to a turn; metadata of the last one have the verdict."""
 
     text: str = Field(description="what the model reads next, as text")
     messages: list[dict[str, Any]] = Field(description="the same as messages of a conversation")
@@ -134,11 +134,11 @@ class ServerLimits:
 
 
 class Gate:
-    """Refuses what the limits exclude before the app sees it.
+    """Refuses requests and sessions beyond the limits before they reach the app.
 
     Args:
         app: an ASGI application.
-        limits: what is allowed.
+        limits: of the server.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limits: ServerLimits) -> None:

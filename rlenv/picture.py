@@ -27,7 +27,7 @@ class Picture:
 
     Args:
         tokenizer: of the tokens.
-        stop_token_ids: tokens that end a turn, which have a color of their own.
+        stop_token_ids: tokens that end a turn, drawn in a separate color.
         max_length: tokens of the longest episode, which sets the height.
     """
 

@@ -21,7 +21,7 @@ SEEDS = 2**31
 
 
 def as_text(value: Any) -> Any:
-    """Return JSON for what is not text: clients that read a turn such as "32" as JSON send a number."""
+    """Return a text unchanged, any other value as JSON: clients that read a turn such as "32" as JSON send a number."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -118,7 +118,7 @@ class Episode:
         return self._end(verdict)
 
     def close(self) -> None:
-        """Release what the other side holds."""
+        """Release the resources of the episode's exchange, such as its dialogue."""
         self.posed.judge.close(self.exchange)
 
     def _end(self, verdict: Verdict) -> Verdict:

@@ -136,7 +136,7 @@ class Problems(Sequence[Problem]):
 
 
 def turns_of(verifier: Poser, problem: Problem) -> Sequence[str]:
-    """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
+    """Return the model's turns in a right episode; if the verifier chooses among several, always the same ones."""
     own = getattr(verifier.demonstration_turns, "__func__", None) is not Poser.demonstration_turns
     return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
 
@@ -227,7 +227,7 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
 def _names(
     path: str | Path, known: Sequence[str], columns: dict[str, str], template: str | None, fields: Sequence[str]
 ) -> dict[str, str]:
-    """Return which column of a file is used as what, after checking that they are there."""
+    """Return the columns of a file by the names they are used as, after checking that the file has them."""
     if template is None:
         columns.setdefault("prompt", "messages" if "messages" in known and "prompt" not in known else "prompt")
     asked = {name: "--prompt-template" for name in fields if name not in columns}
@@ -261,7 +261,7 @@ def _is_test(key: int, test_fraction: float) -> bool:
 
 
 def side_of(problem: Problem, key: int, test_fraction: float) -> str:
-    """Return the split of a problem: the one that it names, else that of `key`, the hash of its split key."""
+    """Return the split of a problem: the one that it names, else the split of `key`, the hash of its split key."""
     return as_split(problem.metadata.get("split")) or SPLITS[_is_test(key, test_fraction)]
 
 

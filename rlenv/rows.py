@@ -26,7 +26,7 @@ BLOCK = 1000  # mapped rows in memory at once
 
 
 def is_hub(problems: Any) -> bool:
-    """Tell whether problems are those of a data set of the hub."""
+    """Return whether problems name a data set of the hub, such as "hf:openai/gsm8k"."""
     return isinstance(problems, str) and problems.startswith("hf:")
 
 

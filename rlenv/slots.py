@@ -87,7 +87,7 @@ class Waiting(Generic[Question]):
 
 
 class LateReplies(Waiting[Turn]):
-    """Turns whose replies worker processes make, by slot."""
+    """Turns that wait for replies from worker processes, by slot."""
 
     def futures(self, questions: Sequence[Turn]) -> list[Future[Reply]]:
         """Have the worker processes make the replies."""
@@ -282,10 +282,10 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
         return late
 
     def flush(self, going: int) -> None:
-        """Record verdicts in the curriculum: all if no slot goes on, else those before the first nobody has asked for.
+        """Record verdicts in the curriculum: all if no slot goes on, else only up to the first one not yet requested.
 
         Raises:
-            Exception: of the verifier, unless somebody who asked for the verdict got it already.
+            Exception: of the verifier, unless it was raised already when the verdict was requested.
         """
         for number, late in zip(list(self._asked), self._kept(), strict=True):
             if self.record is None or (going and not late.asked):

@@ -145,7 +145,7 @@ class ProblemStream:
         return {"seed": self.seed, "digest": self.digest, "curriculum": progress}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state from `state_dict`.
 
         Raises:
             ValueError: if these are other problems.

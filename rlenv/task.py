@@ -1,4 +1,4 @@
-"""What the single and the batched environment share: a judge, an encoding and a stream of problems."""
+"""A task, shared by the single and the batched environment: a judge, an encoding and a stream of problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks by name: a data set of the hub, how its rows become problems, what judges them, and how lm-eval poses them."""
+"""Tasks by name: a data set of the hub, the columns of its problems, their verifier, and lm-eval's prompts for them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def find_task(name: str) -> Task:
 
 
 def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `rlenv.task.TextGenTask`: those of a task, replaced by the given ones; mappings are merged.
+    """Return a task's arguments of `rlenv.task.TextGenTask`, replaced by the given ones; mappings are merged.
 
     The task's arguments of its verifier, and the place that it asks for, are not for another verifier; its columns and
     template are for files.

@@ -164,7 +164,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         return {"next_episode": self._next_episode, "posed": self._posed, "stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state from `state_dict`.
 
         Raises:
             ValueError: if the environment poses other problems.

@@ -155,7 +155,7 @@ def _messages(prompt: str | list[Message]) -> list[Message]:
 
 
 def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> list[Problem]:
-    """Return the problems of a batch: those of their seeds, or what the rows say."""
+    """Return the problems of a batch: posed from the column of seeds, else made from the rows' columns."""
     if SEED in columns:
         return [posed.problem(int(seed) % SEEDS) for seed in columns[SEED]]
     others = [name for name in columns if name not in (*TAKEN, "answer")]
@@ -167,7 +167,7 @@ def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequen
 
 
 def _completions(verifier: Verifier, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[str]:
-    """Return the texts of a batch, with what the verifier wants to know besides."""
+    """Return the texts of a batch, with token ids and training progress if the verifier asks for inputs."""
     texts = [_text(each) for each in completions]
     if not {*CARRIED}.intersection(verifier.inputs):
         return texts
@@ -177,7 +177,7 @@ def _completions(verifier: Verifier, completions: Sequence[Any], columns: Mappin
 
 
 def _text(completion: Any) -> str:
-    """Return the text of a completion: itself, or what the assistant's last message says."""
+    """Return the text of a completion: itself, or the content of the assistant's last message."""
     if isinstance(completion, str):
         return completion
     said = [message.get("content") for message in completion if message.get("role") == "assistant"]

@@ -1,4 +1,4 @@
-"""What follows from a turn: the verdict on a completion here, in `dialogues.py` a reply or the end of a dialogue."""
+"""Answers to turns: here the verdict on a completion, in `dialogues.py` a reply or the end of a dialogue."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Completions(OtherSide):
         return Exchange(problem, False, [])
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
-        """Return the ends of episodes whose completions ended in one step, which are judged all together."""
+        """Return the ends of episodes whose completions ended in one step, judged as one batch."""
         problems = [turn.exchange.problem for turn in turns]
         texts = self.encoding.texts([turn.ids for turn in turns])
         ends: list[tuple[float, dict[str, Any]]]

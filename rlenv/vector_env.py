@@ -133,7 +133,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
-        """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
+        """Start new episodes in every slot, or in the slots of `options["reset_mask"]` (bool, [B]).
 
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
@@ -213,7 +213,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return place | {"stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state from `state_dict`.
 
         Raises:
             ValueError: if the environment poses other problems.
@@ -296,7 +296,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return dict(zip(rows, starts, strict=True))
 
     def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Write one token into every slot that acts; return whose turn is over [B] and whose was cut [B]."""
+        """Write one token into every slot that acts; return which turns are over [B] and which were cut [B]."""
         encoding = self.task.encoding
         acts = self._acting if acting is None else self._acting & acting
         moves = self._moves if acting is None else to_device(acts.astype(np.int64), self.device)
@@ -402,7 +402,7 @@ class HostTensor(torch.Tensor):
         return other - (self.numpy() if self.dtype is torch.bool else self.as_subclass(torch.Tensor))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write values, also those of an array."""
+        """Write values, also from a numpy array."""
         super().__setitem__(index, torch.as_tensor(value))
 
 
