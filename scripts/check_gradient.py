@@ -30,7 +30,7 @@ def check_gradient(config: GradientConfig, agent_names: tuple[str, ...]) -> None
     """Compare the expected gradient of AGENTS with the true gradient, exactly, and their updates with PPO's.
 
     Every rollout of a world of a few answers goes through the agent by itself, weighed by its probability. The error is
-    0 if there is no bias; in the right direction, the learning rate makes up for the scale. The noise is the variance
+    0 without bias; in the right direction, the learning rate makes up for the scale. The noise is the variance
     of one rollout's gradient. The objective is the expected reward: maxrl, pkpo and gdpo have others.
 
     On some rollouts, the agent then makes its updates, of two passes in two parts unless said otherwise. A second line

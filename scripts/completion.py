@@ -1,4 +1,4 @@
-"""rlenv completion: what a shell needs to complete commands, options and names."""
+"""rlenv completion: the script with which a shell completes commands, options and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rlenv doctor: what the figures of runs say about them."""
+"""rlenv doctor: the failures that the figures of runs show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .reports.rules import findings_of
 @click.option("--fail-on", type=click.Choice(["warning", "error"]), help="Exit with code 1 for a finding as severe.")
 @as_json
 def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
-    """Say what is wrong with RUNS: the failure, its evidence and the option to change.
+    """Report the failures of RUNS, each with its evidence and the option to change.
 
     RUNS are run folders of rlenv train, which may be over, stopped or still running.
     """

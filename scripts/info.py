@@ -1,4 +1,4 @@
-"""rlenv info: what a bug report needs to say about the machine and the installation."""
+"""rlenv info: the machine and the installation, for a bug report."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def info(as_json: bool) -> None:
 
 
 def required() -> dict[str, list[str]]:
-    """Return the packages that each extra needs; those that are always needed under ""."""
+    """Return the packages that each extra needs; under "" the packages that are always needed."""
     needed: dict[str, list[str]] = {"": []}
     lines = "\n".join(metadata.requires(DISTRIBUTION) or [])
     for name, extra in re.findall(r"(?m)^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", lines):
@@ -63,7 +63,7 @@ def required() -> dict[str, list[str]]:
 
 
 def machine() -> dict[str, Any]:
-    """Return the system, the processors and what torch sees of them."""
+    """Return the system, the processors, and the GPUs and threads that torch uses."""
     import torch
 
     from .process.children import available_cores
@@ -81,7 +81,7 @@ def machine() -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that change what rlenv does; "(set)" for a value that may be a path or a secret."""
+    """Return the environment variables that affect rlenv; "(set)" for a value that may be a path or a secret."""
     variables = {name: value for name, value in sorted(os.environ.items()) if SETTINGS.fullmatch(name)}
     harmless = {name for name, value in variables.items() if PLAIN.fullmatch(value) and not SECRET.search(name)}
     return {name: value if name in harmless else "(set)" for name, value in variables.items()}

@@ -106,7 +106,7 @@ def _message(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int, before: str = "") -> NoReturn:
-    """Print an error and exit; what is wrong with the options is the same in all processes of a machine."""
+    """Print an error and exit; errors in the options, which are the same in all processes, once per machine."""
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end
         message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
     if code != USER or torchrun.number("LOCAL_RANK") == 0:

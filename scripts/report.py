@@ -27,7 +27,7 @@ from .run.folder import REPORT
 )
 @as_json
 def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Write one page about each RUN: curves, completions, configuration and what the doctor finds.
+    """Write one page about each RUN: curves, completions, configuration and the doctor's findings.
 
     RUN is the folder of rlenv train or rlenv compare. Runs that differ in their seed only share a curve with a band;
     other runs are side by side. The page needs no network.

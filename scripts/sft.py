@@ -1,4 +1,4 @@
-"""rlenv sft: supervised training on demonstrations, those of a verifier or the answers in a file."""
+"""rlenv sft: supervised training on demonstrations, from a verifier or the answers in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rlenv tasks: the table of tasks by name, and what one of them asks."""
+"""rlenv tasks: the table of tasks by name, and the first prompt of one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .process.terminal import plain
 @click.argument("name", required=False, shell_complete=Name(names).shell_complete)
 @as_json
 def tasks(config: ProblemFile, name: str | None, as_json: bool) -> None:
-    """List what --task takes; or show the task NAME, with its first prompt, as a model without chat reads it."""
+    """List the tasks for --task; or show the task NAME, with its first prompt, as a model without chat reads it."""
     from rlenv.tasks import TASKS, arguments_of, find_task
 
     if name is None:

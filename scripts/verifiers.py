@@ -49,7 +49,7 @@ def verifiers() -> None:
 )
 @as_json
 def list_command(as_json: bool) -> None:  # fmt: skip
-    """List the verifiers that have a name, also those of installed packages."""
+    """List the verifiers that have a name, including installed packages."""
     from rlenv.verifiers.lint.shown import summaries
 
     rows = summaries()
@@ -60,7 +60,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
 
 
 def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
-    """Print these columns of what --json prints."""
+    """Print these columns of the rows as a table."""
     from rlenv.verifiers.lint.attacks import shorten
 
     def shown(name: str, value: Any) -> str:
@@ -165,7 +165,7 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
 
 
 def _notes(report: Report) -> Iterator[str]:
-    """Yield the declared weaknesses, what was not checked, and the findings."""
+    """Yield lines about the declared weaknesses, the checks that were left out, and the findings."""
     yield from (f"declared: {form!r} is paid for, {count} times" for form, count in report.declared.items())
     if report.without_demonstration:
         yield (

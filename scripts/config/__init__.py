@@ -1,1 +1,1 @@
-"""The options of commands, and what they configure: agents, policies and environments."""
+"""The options of commands, and the agents, policies and environments that they configure."""

@@ -107,7 +107,7 @@ class Config:
     typed: frozenset[str]
 
     def __new__(cls, **values: Any) -> Self:
-        """Remember which names are given, whatever their values."""
+        """Record the names of the given fields, also if they have their defaults as values."""
         for name in values.keys() & by_agent().keys() - field_names(cls) if cls.declares else ():
             how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
             raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
@@ -117,7 +117,7 @@ class Config:
         return new
 
     def __post_init__(self) -> None:
-        """Check what is given in Python as the command checks it.
+        """Check values from Python as the command checks its options.
 
         Raises:
             ValueError: in one line, for a value that the option does not take.
@@ -169,7 +169,7 @@ class Config:
             raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
 
     def but(self, **changes: Any) -> Self:
-        """Return the config with other values; what was given by the user stays that."""
+        """Return a copy of the config with other values, in which the same fields count as chosen by the user."""
         new = copy.copy(self)
         for name, value in changes.items():
             if name not in field_names(type(self)):
@@ -202,7 +202,7 @@ class Config:
         return {name: written(value) for name, value in values.items() if not (value is None or _is_empty(value))}
 
     def command_line(self, command: str) -> list[str]:
-        """Return the words of the command with these values behind `rlenv`, without those that are defaults."""
+        """Return the words of the command line after `rlenv` that gives these values; defaults are omitted."""
         words = [command]
         values = {name: getattr(self, name) for name in field_names(type(self)) - {"settings"}}
         values |= self._settings_by_option()
@@ -239,7 +239,7 @@ def field_names(cls: type[Config]) -> frozenset[str]:
 
 
 def parameters(cls: type[Config]) -> dict[str, click.Option]:
-    """Return the options of a config by name, in the order of its groups, with those for settings of agents."""
+    """Return the options of a config by name, in the order of its groups, including the agents' settings."""
     key = (cls, *SETTINGS)
     if key not in _PARAMETERS:
         _PARAMETERS[key] = _options(cls)
@@ -302,7 +302,7 @@ def _click_option(name: str, flag: str, kind: Any, heading: str, **more: Any) ->
 
 
 def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
-    """Return a value of Python or of a file as that of an option.
+    """Return a value from Python or a file, converted to the type of its option.
 
     Raises:
         ValueError: in one line, for a value that the option does not take.
@@ -363,7 +363,7 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
 
 
 def _spellings(cls: type[Config]) -> dict[str, str]:
-    """Return the names of the options of a config by what a file may call them: as typed, or as in Python."""
+    """Return the names of a config's options by their spellings in a file: as typed, or as in Python."""
     known = parameters(cls)
     typed = {flag.lstrip("-").replace("-", "_"): name for name, one in known.items() for flag in one.opts}
     return typed | {name: name for name in known}
@@ -408,7 +408,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> None:
-    """Refuse what has an option of its own.
+    """Refuse names for which there is an option.
 
     Raises:
         ValueError: naming the option.

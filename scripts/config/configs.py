@@ -1,4 +1,4 @@
-"""The config of each job: what `rlenv train`, `sft`, `evaluate`, `compare`, `reward-model` and `play` take."""
+"""The config of each job: the options of `rlenv train`, `sft`, `evaluate`, `compare`, `reward-model` and `play`."""
 
 from __future__ import annotations
 

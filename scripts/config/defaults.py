@@ -62,7 +62,7 @@ def as_option(known: Collection[str], here: str, value: str) -> str:
 
 
 def about(of_agents: dict[str, Setting]) -> str:
-    """Return the help of an option, with what is allowed, and the agents that have the setting if others do not."""
+    """Return the help of an option, with the allowed values, and the agents that have the setting if others do not."""
     help = " ".join(dict.fromkeys(one.help for one in of_agents.values()))
     if len(of_agents) == len(SETTINGS):
         return help + next((f" One of {', '.join(one.one_of)}." for one in of_agents.values() if one.one_of), "")
@@ -71,7 +71,7 @@ def about(of_agents: dict[str, Setting]) -> str:
 
 
 def shown_default(of_agents: Mapping[str, Setting]) -> str:
-    """Return the default of a setting in words: that of most agents."""
+    """Return the default of a setting in words: the most frequent one among the agents."""
     [(usual, count), *_] = Counter(map(_usual, of_agents.values())).most_common()
     described = any(one.shown for one in of_agents.values())
     return usual if described or count == len(of_agents) else f"{usual}, most agents"

@@ -1,4 +1,4 @@
-"""Names of agents, verifiers, environments and tools on the command line; those of the user's are file.py:Name."""
+"""Names of agents, verifiers, environments and tools on the command line; the user's own are file.py:Name."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Name(click.ParamType):
         return _renamed(str(value), _absolute)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that fit, also at the end of a list; else what the shell itself knows: files."""
+        """Return the names that fit, also at the end of a list; else let the shell complete files."""
         before, comma, last = incomplete.rpartition(",")
         items = [CompletionItem(before + comma + name) for name in self.offered() if name.startswith(last)]
         return items or [CompletionItem(incomplete, type="file")]
 
 
 def verifiers() -> list[str]:
-    """Return the names of verifiers, also those of installed plugins."""
+    """Return the names of verifiers, including installed plugins."""
     from rlenv.verifiers.plugins.registry import list_verifiers
 
     return list_verifiers()
@@ -103,7 +103,7 @@ def agent_class(name: str | type[Agent]) -> type[Agent]:
 
 
 def class_saved(name: str | None, trust: bool) -> type[Agent]:
-    """Return the class whose `load` reads a checkpoint of this agent: of the user's only with trust, else `Agent`.
+    """Return the class that loads a checkpoint of this agent: the user's class, only with trust, else `Agent`.
 
     Raises:
         ValueError: if the class is the user's, and is not trusted or cannot be imported.
@@ -144,6 +144,6 @@ def _absolute(name: str) -> str:
 
 
 def _without_folders(name: str) -> str:
-    """Return a name with the last part of each absolute path; what follows the colon of a URL stays."""
+    """Return a name with the last part of each absolute path; a URL stays as it is."""
     parts = name.split(":")
     return ":".join(Path(part).name if Path(part).is_absolute() and part[:2] != "//" else part for part in parts)

@@ -71,7 +71,7 @@ class Environment(Config):
 
     @property
     def is_text(self) -> bool:
-        """Whether the environment is that of text."""
+        """Whether the environment generates text."""
         return is_text(self.env_id)
 
 
@@ -255,7 +255,7 @@ class ModelOptions(Config):
 
     @property
     def model_folder(self) -> str:
-        """The folder of the language model, which may be in that of a run; of any other model its name."""
+        """The folder of the language model, also inside a run folder; for any other model its name."""
         from ..run.folder import model_of  # slow
 
         return model_of(self.model)

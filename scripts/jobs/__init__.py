@@ -1,1 +1,1 @@
-"""What commands do: train, imitate, evaluate, compare, play."""
+"""The jobs of the commands: train, imitate, evaluate, compare, play."""

@@ -1,4 +1,4 @@
-"""What `rlenv train` does between the steps of training: show progress, log a KL, other work."""
+"""Callbacks of `rlenv train`, called between the steps of training: show progress, log a KL, other work."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _agents(names: str) -> list[str]:
 
 
 def _with_defaults(config: CompareConfig) -> CompareConfig:
-    """Return the options with what depends on the environment filled in."""
+    """Return the config with the defaults that depend on the environment."""
     config = config.one_budget()
     text, filled = config.is_text, dict[str, Any]()
     if config.timesteps is None and config.episodes is None:
@@ -157,7 +157,7 @@ class PlannedRun(NamedTuple):
 
 
 class Study:
-    """A comparison, whose folder is locked until the command ends.
+    """A comparison in a folder that is locked until the command ends.
 
     Args:
         config: with the defaults that depend on the environment filled in.
@@ -190,7 +190,7 @@ class Study:
         ]
 
     def run_missing(self) -> list[dict[str, Any]]:
-        """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
+        """Start the runs that are not finished; return the failed ones, with the last line of their logs."""
         wanted = self.runs(self.chosen, self.config.seeds)
         missing = [run for run in wanted if finished(run.folder) is None]
         if len(missing) < len(wanted):
@@ -241,7 +241,7 @@ class Study:
         return str(warm)
 
     def _config(self, agent: str, model: str, together: int) -> TrainConfig:
-        """Return the config of an agent's runs; those at a time on a device share its free memory in their passes."""
+        """Return the config of an agent's runs; the passes of `together` runs on a device share its free memory."""
         log_kl = not agent_class(agent).needs_teacher  # which is the one reference that an agent has
         config = self.config.into(
             TrainConfig, agent=agent, model=model, as_json=True, overwrite=True, log_kl=log_kl, report=False
@@ -255,7 +255,7 @@ class Study:
         return config.but(sft_steps=0).set(micro_batch_tokens=passes(config.but(sft_steps=0), together))
 
     def report(self, failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Path]]:
-        """Write the report about every finished run; return what is in report.json, and the files."""
+        """Write the report about every finished run; return the content of report.json, and the files."""
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
         named = [(path, result) for path, result in done.items() if result is not None]
         results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]

@@ -184,7 +184,7 @@ def _rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: int) -> li
 
 
 def _file(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: bool) -> Path:
-    """Return the path of an evaluation's file, whose folder is made.
+    """Return the path of an evaluation's file, after making its folder.
 
     Args:
         out: the user's choice; None for a file in `home`, which replaces one of the same settings.

@@ -175,7 +175,7 @@ class PlayedGame:
 def play_episodes(
     game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, seed: int, wanted: int | None
 ) -> dict[str, Any]:
-    """Play so many episodes, or until somebody stops; return what --json prints.
+    """Play `wanted` episodes, or until the user stops; return the result that --json prints.
 
     Args:
         game: what is played.

@@ -52,7 +52,7 @@ def warm_start(
 
 
 def imitation_rate(agent: Agent, config: TrainConfig | SftConfig) -> float:
-    """Return the learning rate of supervised training: by default that of the policy."""
+    """Return the learning rate of supervised training: the option, else the policy's default."""
     rate = config.sft_learning_rate
     return agent.usual("sft_learning_rate") if rate is None else rate
 
@@ -140,7 +140,7 @@ def sft(config: SftConfig) -> ImitatedRun:
 
 
 def _source(config: SftConfig) -> str:
-    """Return what is imitated, for the name of a run: the verifier, or a file or data set that nothing judges."""
+    """Return the source of the demonstrations, for a run's name: the verifier, or a file or data set without one."""
     if config.problems is None or "verifier" in config.chosen:
         return short_name(named(config.verifier))
     return Path(re.sub("@[0-9a-f]{40}$", "", named(config.problems))).stem

@@ -82,7 +82,7 @@ class TrainJob:
         return getattr(self.agent, self.counter) >= self.goal
 
     def do(self) -> dict[str, Any]:
-        """Do what is left of the run; return its result, without a last evaluation after a signal."""
+        """Do the rest of the run; return its result, without a last evaluation after a signal."""
         name = f"{short_name(self.config.agent_name)}-seed-{self.config.seed}"
         self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
@@ -145,7 +145,7 @@ class TrainJob:
             say(line)
 
     def _learn(self) -> None:
-        """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""
+        """Train up to the run's goal and write a checkpoint; after an error in an update, the last one stays."""
         self.saver.count_seconds(True)
         left, counter = self.goal - getattr(self.agent, self.counter), self.counter
         try:

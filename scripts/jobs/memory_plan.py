@@ -1,4 +1,4 @@
-"""rlenv train --dry-run: what memory a run needs and whether it fits."""
+"""rlenv train --dry-run: the memory that a run needs, and whether it fits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def dry_run(config: TrainConfig) -> None:
 
 
 def workload(config: TrainConfig) -> tuple[Any, Any]:
-    """Return the configuration of the model that the options name, and what the run does with it."""
+    """Return the configuration of the model that the options name, and the run's workload."""
     cls, ranks = agent_class(config.agent), config.plan_processes or processes.size()
     if config.settings.get("shard") and config.dry_run and ranks == 1:
         raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
@@ -122,7 +122,7 @@ def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> i
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
-    """Return whether the run keeps a copy of its own weights as a teacher."""
+    """Return whether the run's teacher is a copy of its weights."""
     return settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
 
 

@@ -21,7 +21,7 @@ MOST_IMITATED = 2048
 
 
 def fill_in(config: TrainConfig) -> TrainConfig:
-    """Return the config of a run with what suits its model, for what was not given.
+    """Return the config of a run, in which the options that were not given suit its model.
 
     A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
     kept in the run's config, so that the run is the same when it is repeated or resumed elsewhere.
@@ -33,13 +33,13 @@ def fill_in(config: TrainConfig) -> TrainConfig:
 
 
 def passes_of_imitation(config: SftConfig) -> int | None:
-    """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes, on a CPU a few."""
+    """Return the tokens per pass of `rlenv sft`: as for a run with as many episodes per update, on a CPU fewer."""
     alike = config.into(TrainConfig, agent="reinforce")
     return passes(alike.set(episodes_per_update=config.sft_batch_size), most_on_cpu=MOST_IMITATED)
 
 
 def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = None) -> int | None:
-    """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows.
+    """Return the tokens per pass: the setting, else as many as fit; None for one pass, or for passes by rows.
 
     Args:
         config: of a run.

@@ -1,4 +1,4 @@
-"""The rest of a run: what of its config may change, and the agent of the newest whole checkpoint."""
+"""The rest of a run: the options that may change, and the agent of the newest whole checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OBJECTS = ("agent", "verifier", "problems", "tools")  # that Python may pass, an
 
 
 def begun_config(config: R) -> R:
-    """Return the config of the run that is resumed, with what is given now in its place.
+    """Return the config of the run that is resumed, in which the options given now replace the earlier ones.
 
     Raises:
         ValueError: if the folder is not that of a run, or the run was given an object of Python that is not passed.

@@ -132,9 +132,9 @@ def check_dealt_out(episodes: int, split: str | None, advice: str) -> None:
 
 
 def evaluation_episodes(text: bool, sizes: Mapping[str, int] | None = None) -> int:
-    """Return the default number of episodes of an evaluation, at most the listed problems, whose `sizes` are by split.
+    """Return the default number of episodes of an evaluation: at most the listed problems; `sizes` are by split.
 
-    If none of them is in the test split, it plays those of training.
+    Without problems in the test split, the evaluation plays the training problems.
     """
     listed = sizes or {}
     return min(2000, listed.get("test") or listed.get("train") or 2000) if text else 100

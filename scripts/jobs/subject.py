@@ -1,4 +1,4 @@
-"""What is evaluated or played with: the policy of a checkpoint, or a language model of a folder or id."""
+"""The subject of an evaluation or a game: the policy of a checkpoint, or a language model of a folder or id."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Subject:
 
 
 def find(spec: Path, config: Watched) -> Subject:
-    """Return the policy and problems of a folder or id; the options that the user gave replace those of a checkpoint.
+    """Return the policy and problems of a folder or id; the user's options replace the checkpoint's.
 
     Raises:
         ValueError: if it is neither a run, nor a checkpoint, nor a model, or the options do not fit it.

@@ -57,7 +57,7 @@ class TrainedRun:
 
     @cached_property
     def curve(self) -> list[dict[str, float]]:
-        """The rows of progress.csv, one per log entry: metrics by name, NaN for those that an entry lacks."""
+        """The rows of progress.csv, one per log entry: metrics by name, NaN for missing ones."""
         return read_rows(self.folder / CSV)
 
     @property
@@ -103,7 +103,7 @@ def train(config: TrainConfig) -> TrainedRun:
 
 
 def plan(config: TrainConfig) -> None:
-    """Print what memory a run takes; see `memory_plan.dry_run`."""
+    """Print the memory that a run takes; see `memory_plan.dry_run`."""
     dry_run(_begun(config)[0])
 
 
@@ -169,7 +169,7 @@ def _keep_reason(job: TrainJob, error: Exception, why: str) -> None:
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
-    """Return the config, without what an option of the command line replaces.
+    """Return the config, without the options that another one replaces.
 
     Raises:
         ValueError: for options that exclude each other.

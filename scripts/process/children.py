@@ -85,7 +85,7 @@ def _start(job: Child, threads: int, gpu: str) -> subprocess.Popen:
 
 
 def _end(processes: Collection[subprocess.Popen]) -> None:
-    """End processes and what they have started; kill them after a while, or at a second signal."""
+    """End processes and their children; kill them after a while, or at a second signal."""
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         _signal(processes, signal.SIGTERM)
         for process in processes:

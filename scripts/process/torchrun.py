@@ -29,7 +29,7 @@ def restarts() -> int:
 
 
 def number(where: str = "RANK") -> int:
-    """Return the number of this process among all, or as LOCAL_RANK among those on this machine; from 0."""
+    """Return the number of this process among all, or, as LOCAL_RANK, among the processes on this machine; from 0."""
     return int(os.environ.get(where, "0"))
 
 

@@ -1,4 +1,4 @@
-"""What findings say of a run besides its figures: how its problems become easier or harder, and samples of it."""
+"""Advice and samples for findings: the options that make a run's problems easier or harder, and paid failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def harder(run: History) -> str:
 
 
 def paid_without_success(run: History) -> tuple[str, ...]:
-    """Return a few samples that earned something and were no success, those of the last update first."""
+    """Return a few samples that earned more than the least reward without success, the last update first."""
     least = min((row["reward"] for row in run.samples), default=0.0)
     paid = [row for row in run.samples if row["success"] is False and row["reward"] > least]
     paid.sort(key=lambda row: (row["updates"], row["reward"]), reverse=True)

@@ -67,7 +67,7 @@ def write_curve(kinds: Sequence[Kind], stem: Path) -> list[Path]:
 
 
 def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
-    """Return the charts of all metrics that are in the log, more than rounding, and not those of another chart.
+    """Return the charts of all metrics in the log, without curves that are zero up to rounding or like another chart's.
 
     Returns:
         Of each `title` and `note` of the metric, and `pictures`: the label of a kind, the last value of its curve, and

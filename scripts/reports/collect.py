@@ -104,13 +104,13 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def _expanded(path: Path) -> list[Path]:
-    """Return the folders of the runs in that of a comparison that have logged anything; else the folder itself."""
+    """Return the folders of a comparison's runs that have logged anything; for any other folder itself."""
     tables = sorted(path.glob(f"*/seed-*/{CSV}")) if (path / COMPARISON).is_file() else []
     return [table.parent for table in tables if table.stat().st_size] or [path]
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:
-    """Return the runs by kind, in the order in which the kinds come up; a label says what tells a kind from others."""
+    """Return the runs by kind, in the order of their first runs; a label has the options in which the kinds differ."""
     groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
         options = frozenset((name, shown_value(value)) for name, value in run.config.items() if name not in OF_ONE_RUN)

@@ -22,7 +22,7 @@ def write_report(
     results: Sequence[Mapping[str, Any]],
     failed: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Write the files of a report; return what is in report.json, and the files, report.md first.
+    """Write the files of a report; return the content of report.json, and the files, report.md first.
 
     Args:
         folder: of the comparison.

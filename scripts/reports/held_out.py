@@ -1,4 +1,4 @@
-"""Of how many different problems the figures of an evaluation are, and what to say if these are few."""
+"""The number of different problems in the figures of an evaluation, and a warning if they are few."""
 
 from __future__ import annotations
 

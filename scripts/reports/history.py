@@ -1,4 +1,4 @@
-"""The figures of a run, read from its folder: what the rules and the charts look at."""
+"""The figures of a run, read from its folder, for the rules and the charts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Series:
         return Series(self.updates[kept], self.values[kept])
 
     def around(self, update: float) -> float:
-        """Return the mean of as many values as the beginning has, those logged nearest to an update."""
+        """Return the mean of the values logged nearest to an update, as many as `start` averages."""
         return _mean(self.values[np.argsort(abs(self.updates - update), kind="stable")[: self.edge]])
 
 

@@ -1,4 +1,4 @@
-"""The doctor during `rlenv train`: what it finds is said at once, each thing once."""
+"""The doctor during `rlenv train`: each finding is printed as soon as it appears, once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LiveDoctor(BetweenRollouts):
         self.next_look = 0.0
 
     def look(self, result: dict[str, Any] | None = None) -> None:
-        """Print what is new; of a run that is over, with its result."""
+        """Print the new findings; `result` is the result of a finished run."""
         for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {}, self.run_dir)):
             if finding.rule not in self.reported:
                 self.reported.add(finding.rule)

@@ -1,4 +1,4 @@
-"""The model card of an export: how to load it, what the run was, and its figures."""
+"""The model card of an export: how to load the model, the run's options, and its figures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
 
 
 def _data(facts: Mapping[str, Any]) -> str:
-    """Return a table of what the model was trained on, without the folders of this machine, which are private."""
+    """Return a table of the model's training: agent, problems and verifier, without the paths of this machine."""
     kwargs = facts.get("env_kwargs") or {}
     problems = kwargs.get("problems") or ""
     rows = {

@@ -106,7 +106,7 @@ def _figure(runs: Sequence[Run]) -> str:
 
 
 def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
-    """Return the row of a kind in the table of results: what its runs reached."""
+    """Return the row of a kind in the table of results: its runs' figures before and after training."""
     results = [run.result for run in kind.runs]
     before = [each["initial_eval"][figure] for each in results if each.get("initial_eval")]
     after = [each["eval"][figure] for each in results if each.get("eval")]
@@ -159,7 +159,7 @@ def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:
 
 
 def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
-    """Return name, values by kind and whether these differ, of all options and settings; what differs first."""
+    """Return name, values by kind and whether these differ, of all options and settings; differing ones first."""
     tables, hidden = [], set() if kinds[0].runs[0].is_text else TEXT_ONLY
     for kind in kinds:
         first = kind.runs[0]
@@ -172,7 +172,7 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
 
 
 def held_out_cards(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
-    """Return problems of the evaluations, each with what was written before training and after it, by kind.
+    """Return problems of the evaluations, each with the completions before and after training, by kind.
 
     Kinds that start from one model have one answer before training.
     """

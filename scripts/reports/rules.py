@@ -82,7 +82,7 @@ def verdicts_fail(run: History) -> Finding | None:
 
 
 def nothing_learned(run: History) -> Finding | None:
-    """No episode was ever rewarded; or the reward at the end is that of the beginning, if nothing else says why."""
+    """No episode was ever rewarded; or the reward ends where it began, and no other rule says why."""
     reward, perhaps_right = run.reward, run.success.values.any() if len(run.success) else run.reward.last > 0
     never = run.same_reward and not perhaps_right and not run.has_teacher
     if never and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
@@ -274,7 +274,7 @@ def entropy_collapse(run: History) -> Finding | None:
 
 
 def kl_runaway(run: History) -> Finding | None:
-    """The policy has left the one it started from far behind, and forgets what it could do besides the task."""
+    """The policy is far from its initial weights, and forgets abilities besides the task."""
     for name in ("train/kl_ref", "rollout/kl_start"):
         if (kl := run[name]).end > FAR_KL:
             return Finding(
@@ -286,7 +286,7 @@ def kl_runaway(run: History) -> Finding | None:
 
 
 def acting_differs(run: History) -> Finding | None:
-    """On the first pass over a rollout, its log-probabilities differ from those with which it was sampled."""
+    """On the first pass over a rollout, the log-probabilities differ from the ones recorded while sampling."""
     gap, config = run["train/logp_gap_max"], run.config
     if not len(gap) or config.get("dtype") in HALVES or config.get("staleness") or gap.values.max() <= SAME_RATIO:
         return None
@@ -312,7 +312,7 @@ def few_carry(run: History) -> Finding | None:
 
 
 def held_out_falls_behind(run: History) -> Finding | None:
-    """Success falls, on held-out problems or in training, while what is trained on rises."""
+    """Success falls on held-out problems while it rises in training; or it falls while the reward rises."""
     held_out = _fall(run["eval/success_rate"], _margin(run))
     fall = held_out or _fall(run.success, FALL)
     if fall is None:

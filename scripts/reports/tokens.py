@@ -38,7 +38,7 @@ def shortened(text: str) -> str:
 
 
 def tokens_of(row: Row, scale: float | None = None) -> list[Token]:
-    """Return the tokens of an episode, and after each turn but the last what was replied and what the turn earned.
+    """Return the tokens of an episode, and after each turn but the last its reply and its reward.
 
     Args:
         row: of samples.jsonl.

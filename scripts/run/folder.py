@@ -107,7 +107,7 @@ class RunFolder:
         return [*versions(self.path / CHECKPOINT), *self.earlier().values()]
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint whose files are what was written; None before the first checkpoint.
+        """Return the newest checkpoint whose files are intact; None before the first checkpoint.
 
         Damaged ones are named on stderr, one line each.
 
@@ -148,7 +148,7 @@ class RunFolder:
         return {"rows": rows, "files": {self._relative(path): path.stat().st_size for path in self._appended()}}
 
     def cut_log(self, place: LogPlace | None) -> None:
-        """Remove what was logged after a checkpoint, whose steps are played again; None removes everything."""
+        """Remove the log entries after a checkpoint, because their steps are played again; None removes everything."""
         place = place or {"rows": 0, "files": {}}
         for path in self._appended():
             size = place["files"].get(self._relative(path))
@@ -211,7 +211,7 @@ class RunFolder:
                 raise ValueError(f"{str(self.path)!r} is not a run folder (no {CONFIG}); it is not overwritten")
 
     def check_links(self) -> None:
-        """Refuse symbolic links: what is written through one goes to a file elsewhere.
+        """Refuse symbolic links, because writing through one changes a file elsewhere.
 
         Raises:
             ValueError: naming the link.
@@ -283,7 +283,7 @@ def config_of(spec: str) -> dict[str, Any]:
 
 
 def checkpoint_of(path: Path) -> Checkpoint:
-    """Return the newest whole checkpoint inside a run folder, or that of the folder itself if it is a checkpoint.
+    """Return the newest whole checkpoint inside a run folder, or the folder itself if it is a checkpoint.
 
     Raises:
         NotARunError: if it is neither.

@@ -74,7 +74,7 @@ def open_log(run: RunFolder, place: LogPlace | None = None, name: str = "run") -
 
 
 def flush(logger: Logger) -> None:
-    """Write what TensorBoard's writers still hold in memory."""
+    """Write the events that TensorBoard's writers still hold in memory."""
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.flush()

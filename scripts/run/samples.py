@@ -1,4 +1,4 @@
-"""Samples of a run: what the policy wrote, token by token, with its probability, its credit and its reward.
+"""Samples of a run: the policy's completions, token by token, with probability, credit and reward.
 
 samples.jsonl has one episode per line, see `episode_rows`; samples.md has the last held-out ones for reading.
 """
