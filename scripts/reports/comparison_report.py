@@ -12,7 +12,9 @@ from ..run.folder import REPORT, write_json
 from . import page
 from .charts import write_curve
 from .collect import kinds_of, read_runs
-from .statistics import BEFORE, interquartile_mean, tabulate, worse
+from .statistics import outcome_of, worse
+
+BEFORE = "before training"  # the row of the policy that all runs started from
 
 
 def write_report(
@@ -45,7 +47,7 @@ def write_report(
         }
         for result in results
     ]
-    rows = [row | _of_evaluations(row["agent"], results) for row in tabulate(runs, agents, goal, text)]
+    rows = rows_of(results, agents, figure, goal, text)
     of_few = _of_few_problems(results)
     report: dict[str, Any] = {"run_dir": str(folder), "env": config.env_id, "figure": figure, "goal": goal, **of_few}
     report |= {"rows": rows, "runs": runs, "failed": failed}
@@ -59,19 +61,31 @@ def write_report(
     return report, written
 
 
-def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the further cells of the row of an agent, or of that before training.
+def rows_of(
+    results: Sequence[Mapping[str, Any]], agents: Sequence[str], figure: str, goal: float | None, from_start: bool
+) -> list[dict[str, Any]]:
+    """Return the `outcome_of` every agent with a run, in this order, with `agent` and `wins`.
 
-    Returns:
-        `mean_reward`, the interquartile mean over the runs, and for text `problems`, the fewest that a run was asked.
+    Args:
+        results: result.json of each run.
+        agents: by name.
+        figure: that is compared.
+        goal: the figure at which a run wins; None for no goal.
+        from_start: all runs started from one policy. Then the first row is that policy's, with one evaluation per seed,
+            and a run wins by ending better than it began, on the same episodes.
     """
-    if agent == BEFORE:
-        evaluations = list({result["seed"]: result["initial_eval"] for result in results}.values())
-    else:
-        evaluations = [result["eval"] for result in results if result["agent"] == agent]
-    problems = [figures["problems"] for figures in evaluations if "problems" in figures]
-    reward = float(interquartile_mean([figures["mean_reward"] for figures in evaluations]))
-    return {"mean_reward": reward, **({"problems": min(problems)} if problems else {})}
+    rows = []
+    if from_start and results:
+        start = outcome_of(list({result["seed"]: result for result in results}.values()), figure, "initial_eval")
+        rows.append({"agent": BEFORE, **start, **dict.fromkeys(("wins", "updates", "timesteps", "seconds"))})
+    for agent in agents:
+        own = [result for result in results if result["agent"] == agent]
+        wins = None if goal is None else sum(result["eval"][figure] >= goal for result in own)
+        if from_start:
+            wins = sum(result["eval"][figure] > result["initial_eval"][figure] for result in own)
+        if own:
+            rows.append({"agent": agent, **outcome_of(own, figure), "wins": wins})
+    return rows
 
 
 def _of_few_problems(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
 from rlenv.version import __version__
@@ -17,7 +16,7 @@ from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .held_out import problems_of
 from .rules import Finding
-from .statistics import interquartile_mean
+from .statistics import outcome_of
 from .tokens import MOST_TOKENS, Row, shortened, tokens_of
 
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
@@ -108,27 +107,23 @@ def _figure(runs: Sequence[Run]) -> str:
 def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
     """Return the row of a kind in the table of results: its runs' figures before and after training."""
     results = [run.result for run in kind.runs]
-    before = [each["initial_eval"][figure] for each in results if each.get("initial_eval")]
-    after = [each["eval"][figure] for each in results if each.get("eval")]
+    row = outcome_of(results, figure)
 
-    def shown(value: float) -> str:
-        return f"{100 * value:.0f} %" if figure == "success_rate" else f"{value:.4g}"
+    def shown(name: str) -> str:
+        if row[name] is None:
+            return "–"
+        return f"{100 * row[name]:.0f} %" if figure == "success_rate" else f"{row[name]:.4g}"
 
-    def middle(name: str) -> str:
-        values = [each[name] for each in results if each.get(name) is not None]
-        return f"{median(values):,.0f}" if values else "–"
-
-    return {
+    counts = {name: "–" if row[name] is None else f"{row[name]:,.0f}" for name in ("updates", "timesteps", "seconds")}
+    ended = [each["eval"] for each in results if each.get("eval")]
+    return row | {
         "label": kind.label,
-        "runs": len(kind.runs),
         "seeds": ", ".join(str(run.config.get("seed")) for run in kind.runs),
-        "before": shown(mean(before)) if before else "–",
-        "after": shown(float(interquartile_mean(after))) if after else "–",
-        "episodes": ", ".join(sorted({str(each["eval"]["episodes"]) for each in results if each.get("eval")})),
-        "worst_best": f"{shown(min(after))} to {shown(max(after))}" if len(after) > 1 else "",
-        "updates": middle("updates"),
-        "steps": middle("timesteps"),
-        "seconds": middle("seconds"),
+        "before": shown("before"),
+        "after": shown("iqm"),
+        "episodes": ", ".join(sorted({str(each["episodes"]) for each in ended})),
+        "worst_best": f"{shown('min')} to {shown('max')}" if len(ended) > 1 else "",
+        **counts,
     }
 
 

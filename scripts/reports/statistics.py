@@ -13,7 +13,6 @@ import numpy as np
 
 RESAMPLES = 10_000
 POINTS = 200  # of a curve over several runs
-BEFORE = "before training"  # the row of the policy that all runs started from
 LEVEL, Z = 0.95, 1.959964  # and the distance to the mean of a normal distribution, in standard deviations
 
 
@@ -104,47 +103,32 @@ def _interval(figures: Mapping[str, Any], figure: str) -> tuple[float, float]:
     return (centre - half) / (1 + Z**2 / n), (centre + half) / (1 + Z**2 / n)
 
 
-def summarize(agent: str, values: Sequence[float], **rest: Any) -> dict[str, Any]:
-    """Return the row of an agent, or of `BEFORE`, in the table of `tabulate`.
+def outcome_of(results: Sequence[Mapping[str, Any]], figure: str, of: str = "eval") -> dict[str, Any]:
+    """Return what runs reached, as the row of a table; None for what no run has.
 
     Args:
-        agent: by name.
-        values: the final figures, one per run.
-        rest: the last columns, None by default: `wins`, runs that reached the goal; `seconds` and `timesteps`, medians
-            over the trainings.
+        results: result.json of each run, {} for one that has not ended.
+        figure: of the evaluations, such as "success_rate".
+        of: the evaluation: "eval", after training, or "initial_eval".
 
     Returns:
-        Also `agent`, `runs`, the interquartile mean `iqm` with its interval `low`, `high`, and `min`, `max`.
+        `runs`; `before`, the mean of the evaluations before training; of the evaluation the interquartile mean `iqm`
+        over the runs with its interval `low`, `high`, and `min`, `max`, that of the `mean_reward`, and for text
+        `problems`, the fewest that a run was asked; `updates`, `timesteps` and `seconds`, medians over the trainings.
     """
-    low, high = bootstrap_interval(values, np.random.default_rng(0))
-    figures = {"iqm": float(interquartile_mean(values)), "low": low, "high": high}
-    figures |= {"min": float(min(values)), "max": float(max(values))}
-    return {"agent": agent, "runs": len(values), **figures, "wins": None, "seconds": None, "timesteps": None, **rest}
-
-
-def tabulate(
-    runs: Sequence[Mapping[str, Any]], agents: Sequence[str], goal: float | None, from_start: bool
-) -> list[dict[str, Any]]:
-    """Return a row for every agent with a run, in this order; see `summarize`.
-
-    Args:
-        runs: `agent`, `seed`, `initial`, `final`, `seconds` and `timesteps` of each.
-        agents: by name.
-        goal: the figure at which a run wins; None for no goal.
-        from_start: all runs started from one policy. Then the first row is that policy's, with one figure per seed, and
-            a run wins by ending better than it began, on the same episodes.
-    """
-    rows = []
-    if from_start and runs:
-        rows.append(summarize(BEFORE, list({run["seed"]: run["initial"] for run in runs}.values())))
-    for agent in agents:
-        own = [run for run in runs if run["agent"] == agent]
-        if not own:
-            continue
-        final = [run["final"] for run in own]
-        wins = None if goal is None else sum(figure >= goal for figure in final)
-        if from_start:
-            wins = sum(run["final"] > run["initial"] for run in own)
-        medians = {name: float(np.median([run[name] for run in own])) for name in ("seconds", "timesteps")}
-        rows.append(summarize(agent, final, wins=wins, **medians))
-    return rows
+    first = [result["initial_eval"][figure] for result in results if result.get("initial_eval")]
+    evaluations = [result[of] for result in results if result.get(of)]
+    values, rewards = ([each[name] for each in evaluations] for name in (figure, "mean_reward"))
+    row: dict[str, Any] = {"runs": len(results), "before": float(np.mean(first)) if first else None}
+    row |= dict.fromkeys(("iqm", "low", "high", "min", "max", "mean_reward"))
+    if values:
+        low, high = bootstrap_interval(values, np.random.default_rng(0))
+        row |= {"iqm": float(interquartile_mean(values)), "low": low, "high": high}
+        row |= {"min": float(min(values)), "max": float(max(values))}
+        row["mean_reward"] = float(interquartile_mean(rewards))
+    if problems := [each["problems"] for each in evaluations if "problems" in each]:
+        row["problems"] = min(problems)
+    for name in ("updates", "timesteps", "seconds"):
+        known = [result[name] for result in results if result.get(name) is not None]
+        row[name] = float(np.median(known)) if known else None
+    return row

@@ -12,9 +12,9 @@ from matplotlib.image import imread
 
 from rlenv._scripts.config.configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
-from rlenv._scripts.reports.comparison_report import write_report
+from rlenv._scripts.reports.comparison_report import rows_of, write_report
 from rlenv._scripts.reports.held_out import check_enough
-from rlenv._scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate, worse
+from rlenv._scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, worse
 from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock
 from rlenv.stream import ProblemStream
@@ -228,14 +228,9 @@ def test_the_interquartile_mean_cuts_a_quarter_from_each_end_and_the_interval_ag
 
 
 def run(agent, seed, initial, final, seconds, timesteps):
-    return {
-        "agent": agent,
-        "seed": seed,
-        "initial": initial,
-        "final": final,
-        "seconds": seconds,
-        "timesteps": timesteps,
-    }
+    before, after = ({"success_rate": each, "mean_reward": each} for each in (initial, final))
+    facts = {"agent": agent, "seed": seed, "seconds": seconds, "timesteps": timesteps}
+    return facts | {"initial_eval": before, "eval": after}
 
 
 RUNS = [
@@ -247,7 +242,7 @@ RUNS = [
 
 
 def test_the_table_has_a_row_for_the_start_and_for_each_agent_and_counts_wins():
-    table = tabulate(RUNS, ["reinforce", "grpo", "rloo"], None, from_start=True)
+    table = rows_of(RUNS, ["reinforce", "grpo", "rloo"], "success_rate", None, from_start=True)
     columns = ("agent", "runs", "iqm", "min", "max", "wins", "seconds", "timesteps")
     assert [tuple(row[name] for name in columns) for row in table] == [
         ("before training", 2, 0.5, 0.25, 0.75, None, None, None),
@@ -256,7 +251,7 @@ def test_the_table_has_a_row_for_the_start_and_for_each_agent_and_counts_wins():
     ]
     assert (table[2]["low"], table[2]["high"]) == (0.5, 0.75)
     for goal, wins in ((0.75, 1), (None, None)):
-        [row] = tabulate(RUNS, ["rloo"], goal, from_start=False)
+        [row] = rows_of(RUNS, ["rloo"], "success_rate", goal, from_start=False)
         assert row["wins"] == wins
 
 
