@@ -18,6 +18,7 @@ from rlenv._checks import check_count
 from .checks import check_choice, check_flag, check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
+IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +129,9 @@ class Setting:
     @property
     def usual(self) -> str:
         """The default in words."""
-        own = [f"{value} for {kind}" for kind, value in self.by_kind.items() if kind != ANY]
+        own = [f"{value} for {IN_WORDS.get(kind, kind)}" for kind, value in self.by_kind.items() if kind != ANY]
         rest = [f"{'else ' if own else ''}{self.by_kind[ANY]}"] if ANY in self.by_kind else []
-        return self.shown or ", ".join(own + rest) or repr(self.default)
+        return self.shown or ", ".join(own + rest) or str(self.default)
 
     @cached_property
     def described(self) -> str:

@@ -6,10 +6,10 @@ import math
 import re
 from pathlib import Path
 
-from rlenv._scripts.config.defaults import KINDS, by_agent, shown_default
+from rlenv._scripts.config.defaults import by_agent, shown_default
 from rlenv.agents import AGENTS
 from rlenv.agents.peer_names import POLICY, SB3
-from rlenv.agents.setting import ANY, Setting
+from rlenv.agents.setting import Setting
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
@@ -17,14 +17,9 @@ PAGE, OF_SB3 = (Path(__file__).parent / name for name in ("appendix/settings.md"
 
 
 def default_in_python(one: Setting) -> str:
-    """Return the default of a setting for the tables: values as code, kinds of policies as --help calls them."""
-    if one.shown:
-        return one.shown
-    if one.by_kind:
-        values = [f"{one.by_kind[kind]} for {said}" for kind, said in KINDS.items() if kind in one.by_kind]
-        if ANY in one.by_kind and len(values) < len(KINDS):
-            values.append(f"{'else ' if values else ''}{one.by_kind[ANY]}")
-        return ", ".join(values)
+    """Return the default of a setting for the tables: values as code."""
+    if one.shown or one.by_kind:
+        return one.usual
     return f'`"{one.default}"`' if isinstance(one.default, str) else f"`{one.default}`"
 
 

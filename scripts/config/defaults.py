@@ -9,13 +9,12 @@ from functools import partial
 
 from rlenv.agents import peer_names
 from rlenv.agents.algorithms import SETTINGS
-from rlenv.agents.setting import ANY, Setting
+from rlenv.agents.setting import Setting
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "engine_kwargs", "tensorboard_log", "verbose")
 MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was typed
-KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4  # of each run of rlenv compare
 
 
@@ -72,11 +71,6 @@ def about(of_agents: dict[str, Setting]) -> str:
 
 def shown_default(of_agents: Mapping[str, Setting]) -> str:
     """Return the default of a setting in words: the most frequent one among the agents."""
-    [(usual, count), *_] = Counter(map(_usual, of_agents.values())).most_common()
+    [(usual, count), *_] = Counter(one.usual for one in of_agents.values()).most_common()
     described = any(one.shown for one in of_agents.values())
     return usual if described or count == len(of_agents) else f"{usual}, most agents"
-
-
-def _usual(one: Setting) -> str:
-    by_kind = (f"{one.by_kind.get(kind, one.by_kind.get(ANY)):g} for {name}" for kind, name in KINDS.items())
-    return one.shown or (", ".join(by_kind) if one.by_kind else str(one.default))
