@@ -68,7 +68,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """Import what needs torch, which takes seconds, when it is asked for."""
+        """Import names that need torch on first access, because importing torch takes seconds."""
         if name in _PLACES:
             found = resolve_name(f"rlenv.agents.{_PLACES[name]}")
         elif name.startswith("_") or find_spec(f"rlenv.agents.{name}") is None:
@@ -78,7 +78,7 @@ else:
         return globals().setdefault(name, found)
 
     def __dir__() -> list[str]:
-        """Return the names that completion offers, also those that are imported when asked for."""
+        """Return the names for completion, including the ones that are imported on first access."""
         return sorted({*globals(), *__all__})
 
 

@@ -40,7 +40,7 @@ def check_number(
 
 
 def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
-    """Return a number, or a function of the remaining progress whose first value is one; see `check_number`."""
+    """Return a number, or a function of the remaining progress with a number as first value; see `check_number`."""
     if callable(value):
         check_number(name, value(1.0), **bounds)
         return value

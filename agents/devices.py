@@ -27,7 +27,7 @@ def to_device(values: Any, device: torch.device) -> torch.Tensor:
 
 
 def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Return tensors on the host, all in one copy; on Apple's device, whose memory is the host's, each by itself.
+    """Return tensors on the host, copied all at once; on Apple's device, which shares the host's memory, one by one.
 
     On the way they are in double precision, which holds what is copied here exactly: numbers of up to 64 bits, and
     integers below 2^53.
@@ -43,7 +43,7 @@ def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return values[index] [M, ...], whose gradient is the same every time, however many threads compute it.
+    """Return values[index] [M, ...]; its gradient is deterministic, with any number of threads.
 
     On the CPU, the gradient of plain indexing adds up what belongs to one row in the order in which threads come by;
     on a GPU, that of `index_select` does.

@@ -1,4 +1,4 @@
-"""Errors that end a run, or that callers tell apart; and what is read, whose faults become one line."""
+"""Errors that end a run, or that callers tell apart; and blocks that turn faults in files into one line."""
 
 from __future__ import annotations
 

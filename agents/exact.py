@@ -126,7 +126,7 @@ def true_gradient(world: World, logits: torch.Tensor, rewards: torch.Tensor, gam
 
 
 class _Draws:
-    """The tokens that one rollout samples: those that it is told to, then the first one of the vocabulary."""
+    """The tokens that one rollout samples: the given ones, then always the first one of the vocabulary."""
 
     def __init__(self, told: list[int]) -> None:
         self.tokens, self.taken, self.log_prob = list(told), 0, 0.0
@@ -229,9 +229,9 @@ class WorldEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin new episodes, in all slots or in those of `options["reset_mask"]`; see `EnvTraits.reset_options`."""
+        """Begin new episodes in the slots of `options["reset_mask"]`, by default all; see `EnvTraits.reset_options`."""
         mask, groups = ((options or {}).get(name) for name in ("reset_mask", "groups"))
-        if mask is None:  # a rollout begins, with a group of its own
+        if mask is None:  # a rollout begins, with a new group
             mask = np.ones(self.num_envs, dtype=bool)
             self.again = None if groups is None else chain(groups, repeat(groups[-1]))
             self.started += -self.started % (self.group_size or 1)
@@ -283,7 +283,7 @@ def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
 
 
 def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, _Draws]]:
-    """Yield every rollout of an agent: a fresh copy of the agent that collected it, the rollout, what was drawn for it.
+    """Yield every rollout of an agent: the fresh copy of the agent that collected it, the rollout, and its draws.
 
     Args:
         agent: with a `TablePolicy`; it is left as it is.
@@ -304,7 +304,7 @@ def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, _Draws]]:
 
 
 def without_draws(agent: Agent) -> Agent:
-    """Return a copy whose policy samples with the agent's generator, as ever."""
+    """Return a copy of the agent that samples with its generator again."""
     played: Any = copy.deepcopy(agent)
     played.policy.draws = None
     return played

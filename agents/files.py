@@ -159,7 +159,7 @@ def seal(folder: Path) -> None:
 
 
 def check_seal(folder: Path) -> None:
-    """Check that every file of a sealed folder is what it was.
+    """Check that every file of a sealed folder is unchanged.
 
     Raises:
         ValueError: naming the first file that is missing, cannot be read or differs.

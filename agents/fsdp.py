@@ -26,7 +26,7 @@ outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each pol
 
 
 def check_shard(value: Any, count: int | None = None) -> bool:
-    """Return whether weights are to be dealt out, to so many processes, by default to those that there are.
+    """Return whether weights are dealt out to `count` processes, by default to all processes of the run.
 
     Raises:
         ValueError: unless it is True or False; if there is only one process, or this torch is too old.

@@ -35,7 +35,7 @@ PASSES = {"num_epochs": 2, "num_minibatches": 2}
 
 @dataclass(frozen=True)
 class GradientCheck:
-    """An agent's expected gradient g beside the true one g*, and what else was checked.
+    """An agent's expected gradient g beside the true one g*, and the results of the other checks.
 
     Attributes:
         error: |g - g*| / |g*|.
@@ -156,7 +156,7 @@ def _compared(found: _Expectation, true: torch.Tensor) -> GradientCheck:
 
 
 def _scales(mean: torch.Tensor, true: torch.Tensor) -> tuple[float, ...]:
-    """Return by what each prompt's true gradient is multiplied; none unless all have their directions."""
+    """Return the factor of each prompt's true gradient; none unless all have their true directions."""
     squares = true.square().sum((1, 2))  # [P]
     scales = (mean * true).sum((1, 2)) / squares.clamp(min=1e-24)
     off = (mean - scales[:, None, None] * true).norm()
@@ -341,14 +341,14 @@ def _prepared(agent: Agent, rollout: Rollout) -> Batch:
 
 
 def _with_values(agent: Agent, factor: float) -> Agent:
-    """Return a copy whose critic's values, if any, are so many times as large."""
+    """Return a copy of the agent, with its critic's values, if any, multiplied by a factor."""
     agent = copy.deepcopy(agent)
     agent.policy.get_parameter("table").data *= factor
     return agent
 
 
 def _normalization(agent: Agent, rollouts: Sequence[Rollout]) -> str:
-    """Return whether twice the rewards have the same advantages, and those of one group alone."""
+    """Return in words whether doubled rewards, of one group or all, leave the advantages as they are; empty if not."""
     same = {"in each group": True, "over the rollout": True}
     compared = 0
     for rollout in rollouts:
@@ -396,7 +396,7 @@ def _weighing(agent: Agent, rollouts: Sequence[Rollout]) -> str:
 def _coverage(
     agent: Any, random_rewards: bool, discount: str, update: UpdateCheck
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the parts that were checked, and those that were not, in words."""
+    """Return the checked and the unchecked parts, in words."""
     prompts, several = agent.env.prompts, update.steps > 1
     said = {  # whether it was checked
         f"every rollout of {prompts} prompt{'s' * (prompts > 1)} with {agent.group_size} episodes each": True,

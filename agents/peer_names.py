@@ -1,4 +1,4 @@
-"""What stable-baselines3 and TRL call settings, and what is written here instead: in messages and in the docs.
+"""Settings' names in stable-baselines3 and TRL, and their names here, for messages and the docs.
 
 Nothing here imports torch, so that the command line need not.
 """

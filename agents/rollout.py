@@ -186,19 +186,19 @@ class Rollout:
         return replace(self, extras=self.extras | tensors)
 
     def tensors(self) -> dict[str, Any]:
-        """Return every observation and tensor that there is by name, those of the extras included."""
+        """Return all observations and tensors by name, including the extras."""
         own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "extras"}
         return {name: value for name, value in own.items() if value is not None} | self.extras
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> Self:
-        """Return the same episodes with these tensors, of which those that no field has are extras."""
+        """Return the same episodes with these tensors; names without a field become extras."""
         names = {entry.name for entry in fields(self)}
         own = {name: value for name, value in tensors.items() if name in names}
         return replace(self, **own).with_extras(**{name: tensors[name] for name in tensors if name not in names})
 
     @property
     def sampling_log_probs(self) -> torch.Tensor:
-        """Log-probabilities of the actions while acting, whether `log_probs` are those or not [N, T]."""
+        """Log-probabilities of the actions while acting [N, T], also if `log_probs` are the training pass's."""
         found: torch.Tensor = self.extras.get("acting_log_probs", self.log_probs)
         return found
 
@@ -295,7 +295,7 @@ class Batch(Rollout):
         self.note(CLIPPED, steps)
 
     def note(self, name: str, values: torch.Tensor) -> None:
-        """Add a metric of a surrogate: the sum of [N, T] over the steps, or what `Agent.reductions` says."""
+        """Add a metric of a surrogate: the sum of [N, T] over the steps, or the reduction in `Agent.reductions`."""
         self.extras[NOTED + name] = values.detach()
 
     def noted(self) -> dict[str, torch.Tensor]:
@@ -313,7 +313,7 @@ def without_verdicts(rollout: Rollout, where: torch.Tensor) -> Rollout:
 
 
 def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
-    """Return rollouts or batches as one; groups keep their numbers, unless those of different rollouts are the same.
+    """Return rollouts or batches as one; groups are renumbered only if rollouts use the same numbers.
 
     Args:
         rollouts: at least one, of the same policy.

@@ -1,4 +1,4 @@
-"""What may be said of a setting: its type, default, range and words, from which checks, options and pages are made.
+"""The facts of a setting: its type, default, range and words, from which checks, options and pages are made.
 
 Nothing here imports torch, so that `--help` need not.
 """

@@ -1,4 +1,4 @@
-"""Settings: the keyword arguments of a class, each a dataclass field that knows what may be said of it.
+"""Settings: the keyword arguments of a class, each a dataclass field with its facts (see `Setting`).
 
     class Halved(Reinforce):
         factor: float = setting(default=0.5, help="Of the advantages.", above=0, high=1)
@@ -60,7 +60,7 @@ else:
 
 
 def setting(*, default: Any, help: str = "", **facts: Any) -> Any:
-    """Return a field for the body of a class of an agent; `Setting` says what the facts are.
+    """Return a field for the body of a class of an agent; `Setting` lists the facts.
 
     A class that declares a setting of its parents again, with its type, changes the facts that it names.
     """
@@ -68,7 +68,7 @@ def setting(*, default: Any, help: str = "", **facts: Any) -> Any:
 
 
 def argument(*, kw_only: bool) -> Any:
-    """Return a field for an argument that is no setting: the policy, the environment."""
+    """Return a field for an argument that is not a setting: the policy, the environment."""
     return field(kw_only=kw_only)
 
 
@@ -100,7 +100,7 @@ FACTS = {one.name for one in fields(Setting)} - {"name", "type", "hint", "one_of
 
 
 class Signature:
-    """The signature of a class of an agent: that of its constructor, with the settings that this passes on."""
+    """The signature of a class of an agent: its constructor's, with the settings that this passes on."""
 
     def __get__(self, agent: Any, cls: Any) -> inspect.Signature:
         """Return it for a class."""
@@ -157,7 +157,7 @@ class WithSettings:
 
 
 def declare(cls: Any) -> None:
-    """Make a class a dataclass of its settings and those of its parents.
+    """Make a class a dataclass of its own and its parents' settings.
 
     Raises:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
@@ -175,7 +175,7 @@ def declare(cls: Any) -> None:
 
 
 def declared_by(cls: Any) -> dict[str, Setting]:
-    """Return the settings of a class by name, those that it declares itself first."""
+    """Return the settings of a class by name, its own declarations first."""
     return cls._declared
 
 
@@ -226,7 +226,7 @@ def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str])
 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:
-    """Return the settings of classes; of those with the same name the first, as attributes are looked up."""
+    """Return the settings of classes; of several with the same name the first, as attributes are looked up."""
     settings: dict[str, Setting] = {}
     for cls in classes:
         for name, one in vars(cls).get("_own_settings", {}).items():
@@ -235,7 +235,7 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
 
 
 def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting], types: Mapping[str, Any]) -> None:
-    """Check that what a class's body names is a setting or hides nothing of its parents.
+    """Check that every name in a class's body is a setting or hides nothing of its parents.
 
     Raises:
         TypeError: for a setting with the name of anything else, a value with that of a setting or a method, a setting
@@ -316,7 +316,7 @@ def _setting_of(cls: type, name: str, declared: Any, parent: Setting | None) -> 
 
 
 def _shown_type(written: str) -> str:
-    """Return a type as readers see it: what comes out, and str for a choice among names."""
+    """Return a type as readers see it: the type after conversion, and str for a choice among names."""
     if wrapped := re.fullmatch(r"(?:OrDefault\[|Converted\[.*, )(.*)\]", written):
         written = wrapped[1]
     return re.sub(r"Literal\[[^]]*\]", "str", written)
@@ -332,7 +332,7 @@ def _hint(cls: type, annotation: Any) -> Any:
 
 
 def kept_of(agent: Any) -> dict[str, Any]:
-    """Return the attributes for a checkpoint: those named like a setting, or like an argument of a constructor."""
+    """Return the attributes for a checkpoint: the ones named like a setting or an argument of a constructor."""
     classes = [vars(cls) for cls in type(agent).__mro__]
     named = [name for each in classes for name in (*each.get("_own_arguments", ()), *each.get("_own_settings", ()))]
     return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}

@@ -135,7 +135,7 @@ def _outline(policy: Any) -> Any:
 
 
 def _move(unit: nn.Module, device: torch.device) -> None:
-    """Move what is not dealt out yet to a device; weights on "meta" get memory there."""
+    """Move the weights that are not dealt out yet to a device; weights on "meta" get memory there."""
     moved: dict[int, nn.Parameter] = {}  # a tied weight has several places
     for module, name, parameter in _places(unit):
         if not is_dealt_out(parameter):

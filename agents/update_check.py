@@ -1,4 +1,4 @@
-"""What the gradient at a ratio of 1 does not show: an agent's own passes, ratios away from 1, clips, idle rows.
+"""Checks beyond the gradient at a ratio of 1: an agent's own passes, ratios away from 1, clips, idle rows.
 
 Each is compared, on some rollouts, with exact PPO's surrogate, with the agent's own advantages and weights.
 """
@@ -41,7 +41,7 @@ class UpdateCheck:
         off_ppo: |g - g'| / |g'| of the gradients g of these steps and exact PPO's g', over all of them.
         inside: |c - ρ A| / |ρ A| of the derivatives c in each log-probability, at random ratios inside the range.
         has_penalty: whether some of c stays if all advantages are set to 0, at these ratios only.
-        has_term: whether it also stays at a ratio of 1: a term of its own beside the advantage.
+        has_term: whether it also stays at a ratio of 1: a separate term beside the advantage.
         stops: which steps have no gradient outside: of those that PPO clips, and of the others.
         faults: what contradicts what the agent's class says, in words.
     """
@@ -113,7 +113,7 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
 
 
 def _first_group_unpaid(rollout: Rollout) -> Rollout:
-    """Return the rollout with rewards of 0 in one group, whose advantages then are 0 for most agents."""
+    """Return the rollout with rewards of 0 in one group; most agents then give it advantages of 0."""
     return replace(rollout, rewards=rollout.rewards.where((rollout.groups != rollout.groups[0])[:, None], 0))
 
 
@@ -144,7 +144,7 @@ def _range_of(agent: Any) -> tuple[float, float]:
 
 @contextmanager
 def _with_surrogate(agent: Any, surrogate: Any) -> Iterator[Any]:
-    """Give the update's own loss another surrogate, whatever `loss` the agent has."""
+    """Yield the default loss with another surrogate, also for an agent with its own `loss`."""
     agent.surrogate = surrogate
     try:
         yield partial(Algorithm.loss, agent)

@@ -1,4 +1,4 @@
-"""What agents with a learned critic share: generalized advantages and the critic's targets."""
+"""Generalized advantages and a critic's targets, shared by the agents with a learned critic."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class ActorCritic(Agent):
 
 
 def advantages_of(agent: Any, rollout: Rollout, gae_lambda: float | torch.Tensor) -> torch.Tensor:
-    """Return generalized advantages [N, T] with the agent's critic and discount, at one λ or that of each episode."""
+    """Return generalized advantages [N, T] with the agent's critic and discount, at one λ or one per episode."""
     values, final_values = rollout.required("values"), rollout.extras.get("final_values")
     return generalized_advantage(rollout.rewards, values, rollout.learnable, agent.gamma, gae_lambda, final_values)

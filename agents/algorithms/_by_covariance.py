@@ -1,4 +1,4 @@
-"""What agents share that choose steps by the covariance of log-probability and advantage."""
+"""The choice of steps by the covariance of log-probability and advantage, shared by clip-cov and kl-cov."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._group_relative import SCALE, Scale, group_relative
 
 
 class CovarianceAgent(PassesAgent):
-    """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
+    """An agent that treats steps with log-probability and advantage both far above the mean differently.
 
     They are chosen once per rollout, among steps with an advantage, by the policy before the update: the extra
     "chosen" of the batch, bool [N, T].

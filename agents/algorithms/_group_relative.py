@@ -1,4 +1,4 @@
-"""What agents share that compare the episodes of a prompt: standardized returns."""
+"""Standardized returns, shared by the agents that compare the episodes of a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents share whose advantages are not linear in the rewards: the KL anchor is in the loss.
+"""The KL anchor in the loss, shared by the agents whose advantages are not linear in the rewards.
 
 What they do to the rewards of a group (division by their mean, their best, the standard deviation of each part) they
 would do to a penalty in the reward, too. In the loss, k2 has the gradient of KL(π ‖ ref) state by state; for actions of

@@ -1,4 +1,4 @@
-"""What agents with a teacher share: they learn from another policy, which is the reference of their KL anchor."""
+"""A teacher, shared by the agents that learn from another policy: it is the reference of their KL anchor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SDPO: the policy teaches itself what it would have said after a hint."""
+"""SDPO: the policy learns from its own probabilities after a hint."""
 
 from __future__ import annotations
 

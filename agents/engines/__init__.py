@@ -1,1 +1,1 @@
-"""Engines that write turns in place of the policy's decoder, and what an agent needs of them."""
+"""Engines that write turns in place of the policy's decoder, and the agent's side of them."""

@@ -75,7 +75,7 @@ class EngineActor(Actor):
         return for_env(taken, self.space), actions, log_probs
 
     def _follow(self, lengths: np.ndarray, starts: np.ndarray, playing: np.ndarray) -> None:
-        """Number new episodes and turns, whose slots have no tokens yet, given the lengths of the contexts [B]."""
+        """Number new episodes and turns and reset their slots' counters, given the lengths of the contexts [B]."""
         begun = np.flatnonzero(starts)
         self.episode[begun] = self.started + np.arange(len(begun))
         self.started += len(begun)
@@ -88,10 +88,10 @@ class EngineActor(Actor):
         self.length[new] = lengths[new]
 
     def _ask(self, contexts: np.ndarray, slots: np.ndarray) -> None:
-        """Have the engine write for these slots, whose contexts are in rows [B, L].
+        """Have the engine write for these slots, given the contexts [B, L].
 
         Raises:
-            EngineError: for what no policy over this vocabulary writes.
+            EngineError: for an answer that no policy over this vocabulary writes.
         """
         slots = slots[self.episode[slots].argsort()]
         room = np.minimum(self.longest - self.taken, contexts.shape[1] - self.length)[slots].clip(min=1)

@@ -1,4 +1,4 @@
-"""What every engine does: it writes whole turns as tokens, with the weights that it was sent."""
+"""The interface of engines, which write whole turns as tokens, with the weights that the agent sends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _numbers(fault: str, values: Any, kinds: str) -> np.ndarray:
 
 
 def unasked(place: Any, count: int) -> str:
-    """Return the fault of an answer whose request is not open."""
+    """Return the fault of an answer without an open request, as a line."""
     if place in range(count):
         return f"the engine sent two answers to request {place + 1} of {count}; it must send one"
     said = f"request {place + 1}" if isinstance(place, int) else f"{place!r:.60}"

@@ -1,4 +1,4 @@
-"""Episodes that an engine writes: weights are sent, episodes are played, and a guard compares what acted with them.
+"""Episodes that an engine writes: weights are sent, episodes played, and their log-probabilities compared.
 
 With `staleness=1` the engine writes the next rollout while the update of this one runs: each rollout is of one version
 of the weights, the last but one. A rollout that is begun and not used is dropped whole, since dropping some of its
@@ -171,7 +171,7 @@ class EnginePlayer(Player):
     # The guard.
 
     def _fault(self, rollout: Rollout | None) -> str:
-        """Compare a rollout with the weights that were sent; return what is wrong, or nothing."""
+        """Compare a rollout with the weights that were sent; return the fault, empty without one."""
         self.gap = self._measured(rollout)
         limit = HALF_LIMIT if self.agent.policy.model.dtype in HALVES else LIMIT
         if self.gap <= limit:

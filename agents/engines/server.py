@@ -116,7 +116,7 @@ class ServerEngine(Engine):
             self._send_files(policy, known)
 
     def _begin(self) -> tuple[str, bool]:
-        """Name the weights that come now; return their version, and whether the server had those before."""
+        """Name the next version of the weights; return it, and whether the server had the version before it."""
         known = self._patiently("weight_info", needed=INFO)["weight_version"] == self._version
         version = uuid.uuid4().hex
         self._patiently("update_weight_version", {"new_version": version})
@@ -236,7 +236,7 @@ class ServerEngine(Engine):
 
 
 class Source:
-    """A policy's weights as vLLM's sender takes them: what comes, then one whole tensor at a time."""
+    """A policy's weights for vLLM's sender: first their list, then one whole tensor at a time."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy

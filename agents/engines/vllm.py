@@ -57,7 +57,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def open_engine(agent: Any) -> Engine:
-    """Return the engine of an agent's settings; errors are those of `VllmEngine`."""
+    """Return the engine of an agent's settings; raises the errors of `VllmEngine`."""
     return VllmEngine(agent.policy, **(agent.engine_kwargs or {}))
 
 

@@ -1,10 +1,10 @@
-"""Baselines: what a step's return is compared with. One function each, all with the same signature.
+"""Baselines, which are subtracted from a step's return. One function each, all with the same signature.
 
     b = baseline(returns, rollout)          A = G - b
 
 `returns` [N, T] are the return at every step, where an ended episode keeps its last one (`returns.hold_last`), so a
 baseline may depend on the step. Episodes without a verdict (`rollout.ok` False) enter no baseline. `BASELINES` are
-those that the setting `baseline` names; an agent of your own subtracts any other in `advantages`.
+the ones that the setting `baseline` names; an agent of your own subtracts any other in `advantages`.
 
 | baseline | b at step t of episode i | bias of the gradient |
 |---|---|---|
@@ -34,7 +34,7 @@ Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 
 
 def counted(rollout: Rollout) -> torch.Tensor:
-    """Return which episodes enter a baseline: those with a verdict and at least one step, bool [N]."""
+    """Return which episodes enter a baseline, bool [N]: all with a verdict and at least one step."""
     return rollout.learnable.any(1)
 
 
@@ -76,7 +76,7 @@ def length_weighted(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
 
 def optimal_token(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-    """Return a mean of the other episodes of the prompt whose weights W grow with the step; 0 if there is none.
+    """Return a mean of the prompt's other episodes, with weights W that grow with the step; 0 if there is none.
 
         b_{i,t} = Σ_{j≠i} W_{j,t} G_{j,t} / Σ_{j≠i} W_{j,t}
         W_{j,t} = Σ_{s≤t} |∇ log π(a_s)|² = Σ_{s≤t} (1 - 2 π(a_s) + Σ_v π(v)²), the gradient in the logits
@@ -89,7 +89,7 @@ def optimal_token(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
 
 def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-    """Return the mean of the other episodes of the prompt, drawn towards that of the other prompts; 0 if there is none.
+    """Return the mean of the prompt's other episodes, drawn towards the other prompts' mean; 0 if there is none.
 
         b_i = (1 - λ) mean_{j≠i}(G_j) + λ mean_{q≠p}(μ_q)
         λ = (P - 1)/P v / (v + s),  v = mean_{q≠p}(σ_q² / K_q),  s = mean_{q≠p}((μ_q - mean_{q≠p}(μ_q))²)
@@ -106,7 +106,7 @@ def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     prompts = share.sum().round()
 
     def of_others(values: torch.Tensor) -> torch.Tensor:
-        """Return the mean over the other prompts of what all episodes of a prompt have in common."""
+        """Return the mean over the other prompts, given values that are equal within each prompt."""
         total = (share * values.where(share > 0, 0)).sum(0)
         return (total - values) / (prompts - 1).clamp(min=1)
 
@@ -166,7 +166,7 @@ class RunningMean:
         return {"mean": self.mean}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         self.mean = state["mean"]
 
 

@@ -1,4 +1,4 @@
-"""Credit for the best of k: what each of n samples adds to the highest reward among k of them."""
+"""Credit for the best of k: the amount that each of n samples adds to the highest reward among k of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Surrogates: what is differentiated, one value per step [N, T]."""
+"""Surrogates, which are differentiated: one value per step [N, T]."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clipped_ratio(
     high: float,
     most: float | None = None,
 ) -> torch.Tensor:
-    """Return the clipped surrogate, a pessimistic bound: what moves the ratio out of its range earns nothing more.
+    """Return the clipped surrogate, a pessimistic bound: moving the ratio further out of its range earns nothing.
 
         min(ρ_t A_t, clip(ρ_t, 1 - low, 1 + high) A_t)        ρ_t = π(a_t | s_t) / π_old(a_t | s_t)
 

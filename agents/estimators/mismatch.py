@@ -1,4 +1,4 @@
-"""Weights of steps that were sampled by another policy than the one whose gradient is made; they are constants.
+"""Weights of steps that another policy sampled than the one that is trained; they are constants.
 
 The policy that acts and the policy that trains are the same weights, but a cache, 16-bit arithmetic or quantized
 weights give other probabilities. With μ the one that acted and π the one that trains, before the update:
@@ -111,7 +111,7 @@ def effective_share(total: float, squares: float, count: float) -> float:
 def off_policy_mask(
     log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, most: float
 ) -> torch.Tensor:
-    """Return which steps stay in the loss: not those with A < 0 of episodes that have become unlikely, bool [N, T].
+    """Return which steps stay in the loss, bool [N, T]: all but steps with A < 0 of episodes that became unlikely.
 
         M_t = 0 where A_t < 0 and 1/T_i Σ_t (log π_old - log π) > δ, else 1            (DeepSeek-V3.2, arXiv:2512.02556)
 

@@ -1,4 +1,4 @@
-"""What n samples per problem say about k attempts: pass@k, maj@k, and bootstrap intervals over problems."""
+"""Estimates for k attempts from n samples per problem: pass@k, maj@k, and bootstrap intervals over problems."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def maj_at_k(votes: tuple[tuple[int, int], ...], silent: int, sizes: tuple[int, 
 
 
 def _wins(votes: tuple[tuple[int, int], ...], silent: int, most: int, largest: int) -> np.ndarray:
-    """Return, for subsets of each size [K+1] whose winner has `most` votes, the sum of the winners' shares right."""
+    """Return the sum of the winners' shares right [K+1], over subsets of each size with `most` votes for the winner."""
     shape = (largest + 1, largest // most + 1)  # by samples in the subset and answers with `most` votes
     ways, score = np.zeros(shape), np.zeros(shape)  # how many subsets, and the sum of their tied answers' shares
     ways[: silent + 1, 0] = [math.comb(silent, j) for j in range(min(silent, largest) + 1)]

@@ -1,4 +1,4 @@
-"""What a step is worth before any baseline: the episode's return, or the return from that step on."""
+"""Returns of steps, before any baseline: the episode's return, or the return from that step on."""
 
 from __future__ import annotations
 

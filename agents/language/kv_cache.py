@@ -1,4 +1,4 @@
-"""A KV cache whose rows are contexts of different lengths, which can be copied, restarted and dropped at any step.
+"""A KV cache whose rows are contexts of different lengths; rows can be copied, restarted and dropped at any step.
 
 A context of n tokens uses the first n columns of its row: the token at position p is in column p, independent of the
 other rows. So nothing moves when rows restart, and shapes depend on the longest context only, so that a decode step can

@@ -1,4 +1,4 @@
-"""Loads language models of transformers, and refuses those that cannot be policies or do not fit the environment.
+"""Loads language models of transformers, and refuses models that cannot be policies or do not fit the environment.
 
 A configuration and a class are checked before the weights are read. `self_check` compares log-probabilities.
 """
@@ -172,7 +172,7 @@ def name_of(spec: Any) -> str | None:
 
 
 def _convert(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Convert the weights; what is computed from the configuration, such as rotary frequencies, keeps its precision."""
+    """Convert the weights; buffers computed from the configuration (rotary frequencies) keep their precision."""
     saved = model.state_dict()
     computed = {name: buffer for name, buffer in model.named_buffers() if name not in saved}
     model.to(dtype)

@@ -125,7 +125,7 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
 
 
 def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, int]:
-    """Return, for each phase, the most that it can do at once within a budget, and at most what it does; 0 if nothing.
+    """Return, for each phase, the most slots or episodes at once that fit a budget, up to the phase's own; 0 if none.
 
     Acting and evaluation do slots at once, the others episodes; the run's own micro-batches are ignored.
 
@@ -144,7 +144,7 @@ def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget:
 
 
 class _Sizes:
-    """Bytes that a process holds for a whole run (`held`), and what the phases of a run add to them."""
+    """Bytes that a process holds for a whole run (`held`), and the bytes that each phase of a run adds."""
 
     def __init__(self, config: PretrainedConfig, work: Workload) -> None:
         self.work, self.text = work, config.get_text_config()
@@ -156,7 +156,7 @@ class _Sizes:
         self._hold(config)
 
     def _hold(self, config: PretrainedConfig) -> None:
-        """Count the weights of the policy, and what they take in any phase."""
+        """Count the weights of the policy, and the bytes that they take in all phases."""
         work, dtype, on_cpu = self.work, getattr(torch, self.work.dtype), self.work.device == "cpu"
         with torch.device("meta"):
             how = {} if work.attention is None else {"attn_implementation": work.attention}

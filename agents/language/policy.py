@@ -129,7 +129,7 @@ class LanguageModelPolicy(Policy):
         self.eval()
 
     def _try_out(self) -> None:
-        """Refuse a model whose acting, training and plain forward pass do not agree; see `self_check.try_out`."""
+        """Refuse a model if acting, training and the plain forward pass do not agree; see `self_check.try_out`."""
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
         try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
 
@@ -161,7 +161,7 @@ class LanguageModelPolicy(Policy):
         playing: torch.Tensor | None = None,
         appended: torch.Tensor | int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
-        """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens.
+        """Return tokens [B], their log-probabilities [B] and the state, which has read all tokens but these.
 
         A reply of the environment after the last action is read in one pass, while other slots run on. `appended`, as
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
@@ -257,7 +257,7 @@ class LanguageModelPolicy(Policy):
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:
-        """Return the number of tokens read per episode [N], including those of its prompt, of replies and hints."""
+        """Return the number of tokens read per episode [N], including its prompt, replies and hints."""
         rollout = rollout.as_taught
         assert isinstance(rollout.observations, dict)
         if rollout.positions is not None:
@@ -287,7 +287,7 @@ class LanguageModelPolicy(Policy):
         return rollout.in_cells(take_rows(values, reading.edge_of_step))
 
     def _reading(self, rollout: Rollout) -> Reading:
-        """Plan what must be read to evaluate these episodes."""
+        """Return the reading plan for evaluating these episodes."""
         shares = self.share_prefixes and takes_forests(self.model)
         width = 3 * self.model.config.get_text_config().hidden_size if shares else None
         return plan_reading(rollout, self.merge_rows, width)

@@ -126,7 +126,7 @@ def borrows_base(folder: Path) -> bool:
 
 
 def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
-    """Return whether the base of a saved policy's adapter is, by its weights, that of this adapter, as far as known."""
+    """Return whether a saved policy's adapter has the same base weights as this adapter, as far as known."""
     digest = _config(folder).get(_DIGEST)
     return adapter is not None and digest in (None, adapter.base_digest)
 
@@ -140,7 +140,7 @@ def read_on_base_of(policy: Any, folder: Path) -> Any:
 
 
 def with_adapter_of(policy: Any, folder: Path | None) -> Any:
-    """Return a frozen copy on the policy's base, with the adapter in a folder, whatever its rank, or without one."""
+    """Return a frozen copy on the policy's base, with the adapter in a folder, of any rank, or without one."""
     twin = policy.on_the_same_base(with_adapter=False)
     if folder is not None:
         twin.adapter = adapters.adapt(twin.model, policy.adapter.base_name, folder, None, None, None)

@@ -78,7 +78,7 @@ def size_of(lengths: torch.Tensor, shared: torch.Tensor) -> tuple[int, int]:
 
 
 def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
-    """Return which contexts are computed in one call: first those that share nothing, then the others, both by size.
+    """Return the contexts of each call: first the contexts that share nothing, then the others, both by size.
 
     A call takes contexts with at least `ALIKE` times the pairs of its largest one, so that little of it is padding, or
     all that are left if they have few.
@@ -99,7 +99,7 @@ def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
 def build_forest(
     chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, Forest, torch.Tensor]:
-    """Lay out contexts as one row of nodes: each owns those tokens that it does not share with the one before it.
+    """Lay out contexts as one row of nodes: each owns the tokens that it does not share with the one before it.
 
     Args:
         chains: their tokens, sorted [C, L].
@@ -138,7 +138,7 @@ _present: ContextVar[Forest] = ContextVar("forest")
 
 @contextmanager
 def attention_over(forest: Forest, part: Any) -> Iterator[None]:
-    """Within the context, the layers of a part of a model attend as the forest says, whatever their mask."""
+    """Within the context, the layers of a part of a model attend as the forest says and ignore their mask."""
     config = part.config.get_text_config()
     heads = config.num_attention_heads // (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     usual, token = config._attn_implementation, _present.set(forest.added(heads, part.dtype))

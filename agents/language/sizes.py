@@ -1,4 +1,4 @@
-"""What a language model of some size is made of, and how fast it learns."""
+"""Configurations of the presets, and learning rates of language models by size."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
 
 
 def brought_by(spec: Any) -> str | None:
-    """Return `tokenizer_source` of what stands for a model; None for anything else.
+    """Return `tokenizer_source` of a model, or of its folder or id; None for anything else.
 
     Raises:
         ValueError: for a model that does not exist or is not supported.
@@ -78,7 +78,7 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
 
 
 def check_teacher(metadata: Mapping[str, Any], model: Any, known: Any = None) -> Any:
-    """Check that a teacher's tokens are exactly those of an environment, and return its tokenizer.
+    """Check that a teacher has exactly the tokens of an environment, and return its tokenizer.
 
     None, and nothing is checked, if the environment does not name its tokens, or a policy has no tokenizer yet.
 

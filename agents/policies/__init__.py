@@ -1,4 +1,4 @@
-"""Policies, which choose actions: `base.py` defines what one is, `make.py` finds the one that a name stands for."""
+"""Policies, which choose actions: `base.py` defines the interface, `make.py` makes a policy from its name."""
 
 from .base import Policy
 from .choosing import choose, evaluate_choices

@@ -1,4 +1,4 @@
-"""What acts while episodes are played: one interface, whether a policy computes with torch or with numpy."""
+"""Actors, which choose actions while episodes are played: one interface for policies in torch and in numpy."""
 
 from __future__ import annotations
 

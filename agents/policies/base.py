@@ -1,4 +1,4 @@
-"""What an agent needs from a policy: it acts, evaluates its actions again and, if it has a critic, predicts values."""
+"""The interface of policies: they act, evaluate their actions again and, with a critic, predict values."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Policy(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        """Read what `save` wrote."""
+        """Read the policy that `save` wrote."""
         raise NotImplementedError
 
     def frozen_copy(self) -> Self:
@@ -178,7 +178,7 @@ class Policy(nn.Module):
         return copy.deepcopy(self).requires_grad_(False)
 
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        """Read what `save` of a frozen copy of this policy wrote."""
+        """Read the frozen copy of this policy that `save` wrote."""
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
 
 
@@ -206,7 +206,7 @@ def episodes_of(policy: Policy, seen: Rollout | Obs) -> Rollout:
 
 
 def weights_digest(module: nn.Module) -> str:
-    """Return the SHA-256 of a module's weights, names and types included; of those dealt out, of what is here."""
+    """Return the SHA-256 of a module's weights, names and types included; if dealt out, of this process's part."""
     digest = hashlib.sha256()
     for name, weights in module.state_dict(keep_vars=True).items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
@@ -216,7 +216,7 @@ def weights_digest(module: nn.Module) -> str:
 
 
 def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Read the tensors of a module from a safetensors file; `known` are those that are not in it.
+    """Read the tensors of a module from a safetensors file; `known` are the tensors that it leaves out.
 
     Raises:
         ValueError: if the file is missing or damaged, or its tensors are not exactly the module's.

@@ -53,7 +53,7 @@ def _invert(log_probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most likely or sampled actions and their log-probabilities [B], given those of all actions [B, V]."""
+    """Return the most likely or sampled actions and their log-probabilities [B], given all log-probabilities [B, V]."""
     actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, source)
     return actions, log_probs.gather(1, actions[:, None])[:, 0]
 

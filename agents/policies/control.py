@@ -340,7 +340,7 @@ class NormalizedObservations(FlattenExtractor):
         return scaled.clamp(-CLIP, CLIP).to(seen.dtype)
 
     def observe(self, observations: torch.Tensor) -> None:
-        """Add preprocessed observations [M, ...] to the statistics, without those that are not finite."""
+        """Add preprocessed observations [M, ...] to the statistics, except rows that are not finite."""
         moments = RunningMeanStd(shape=tuple(self.mean.shape))
         moments.mean, moments.var = self.mean.cpu().numpy(), self.variance.cpu().numpy()
         moments.count = float(self.count)
@@ -376,7 +376,7 @@ def held_sample(
     sample_freq: int,
     generator: torch.Generator | None,
 ) -> tuple[torch.Tensor, HeldNoise]:
-    """Return actions [B, A] whose noise is linear in the features of the observation, and what to remember.
+    """Return actions [B, A] with noise that is linear in the features of the observation, and the held noise.
 
         a_t = μ(s_t) + θ^T φ(s_t)        θ ~ N(0, σ²), drawn every `sample_freq` steps   (Raffin et al. 2021, eq. 4)
 
@@ -386,7 +386,7 @@ def held_sample(
     Args:
         distribution: of the actions, for the present observations.
         log_std: log σ, the policy's parameter.
-        held: what the last step returned; None at first.
+        held: the noise that the last step returned; None at first.
         episode_start: where a new episode begins, bool [B].
         sample_freq: steps for which a matrix is kept, at most to the end of the episode.
         generator: of the noise.

@@ -84,7 +84,7 @@ class NumpyActor(Actor):
         return for_env(actions, self.action_space), actions, log_probs
 
     def _choice(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Do what `choose` does."""
+        """Return actions and their log-probabilities [B], given logits [B, V], as `choose`."""
         log_probs = log_softmax(logits)
         noisy = log_probs
         if not self.deterministic:

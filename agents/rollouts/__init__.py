@@ -1,1 +1,1 @@
-"""From environments to episodes: makes environments, steps them, and records what happens."""
+"""From environments to episodes: makes environments, steps them, and records their episodes."""

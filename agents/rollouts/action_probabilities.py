@@ -1,4 +1,4 @@
-"""Looking at a policy while it plays: what it thinks of every action, step by step."""
+"""A policy's probabilities of all actions while it plays, step by step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Choices:
 
 
 class Onlooker:
-    """Asks a policy what it would do while an episode is played by it or by somebody else.
+    """Asks a policy for its action probabilities while it, or somebody else, plays an episode.
 
     Args:
         policy: one with discrete actions.

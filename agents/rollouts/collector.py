@@ -77,7 +77,7 @@ class Collector:
         return self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; an environment that did not say where it stood keeps its seed.
+        """Restore the state from `state_dict`; an environment without a saved state keeps its seed.
 
         Raises:
             ValueError: if it is the place of another environment.
@@ -128,7 +128,7 @@ class Collector:
             groups: of each episode, to pose their prompts again; None for those that come next.
 
         Raises:
-            ValueError: if an episode ended without the verdict that it should have, or none of them ends.
+            ValueError: if an episode ended without the verdict that it should have, or no episode ends.
         """
         slots, began, acting, self.steps = self.slots, time.perf_counter(), 0.0, 0
         record = Record(

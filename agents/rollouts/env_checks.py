@@ -28,7 +28,7 @@ _NOT_THEIRS = ("gymnasium", __name__.partition(".")[0])  # packages whose frames
 
 
 def check_env(env: gym.Env) -> gym.Env:
-    """Return an environment whose spaces were checked, and whose first reset and first step will be.
+    """Return an environment with checked spaces, of which the first reset and the first step will be checked.
 
     Args:
         env: of Gymnasium, with its wrappers. One that declares traits is not checked.
@@ -75,7 +75,7 @@ def make_checked(spec: EnvSpec, **kwargs: Any) -> gym.Env:
 
 
 def _layers(env: gym.Env) -> list[gym.Env]:
-    """Return an environment and those in it, the outermost wrapper first."""
+    """Return an environment and the environments inside it, the outermost wrapper first."""
     return [env, *_layers(env.env)] if isinstance(env, gym.Wrapper) else [env]
 
 
@@ -112,7 +112,7 @@ def _called(env: gym.Env, name: str, method: Callable[..., Any], args: Any, kwar
 
 
 def _raised(error: BaseException) -> str:
-    """Return that the user's code raised an exception, whose traceback then begins there; empty if others did."""
+    """Return the user code's exception in words, and cut its traceback to begin there; empty if others raised it."""
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None and _package(traceback) in _NOT_THEIRS:
         traceback = traceback.tb_next
@@ -137,7 +137,7 @@ def _fault(env: gym.Env, said: str) -> UserCodeError:
 
 
 def _wrong_parts(env: gym.Env, name: str, returned: Any) -> str:
-    """Return the fault of a method's result, and what is allowed; empty without a fault."""
+    """Return the fault of a method's result, with the allowed ones; empty without a fault."""
     count, must = PARTS[name].count(",") + 1, f"it must return the tuple {PARTS[name]}"
     if not isinstance(returned, tuple):
         return f"{_shown(returned)}; {must}"

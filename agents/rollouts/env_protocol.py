@@ -1,6 +1,6 @@
-"""Any vector environment as slots that play one episode after another, whatever its autoreset mode.
+"""Any vector environment, in any autoreset mode, as slots that play one episode after another.
 
-A collector calls `reset` once, then `step` and `restart` in turn. What differs between environments is here: who starts
+A collector calls `reset` once, then `step` and `restart` in turn. The differences of environments are here: who starts
 the next episode and when, where the last observation and the infos of an episode are, on which device its flags are.
 """
 
@@ -99,7 +99,7 @@ class Step(NamedTuple):
     taken: int
 
     def final_observations(self, slots: np.ndarray) -> tuple[Obs, np.ndarray]:
-        """Return observations, and in which rows of them is what these slots, which have just ended, see."""
+        """Return observations, and their rows with the final observations of these slots, which have just ended."""
         if self.final_obs is None:
             return self.observations, slots
         rows = [map_obs(lambda x: torch.as_tensor(x)[None], self.final_obs[slot]) for slot in slots]

@@ -54,7 +54,7 @@ def env_state(env: Any) -> dict[str, Any] | None:
 
 
 def load_env_state(env: Any, state: dict[str, Any]) -> None:
-    """Restore what `env_state` returned.
+    """Restore the state from `env_state`.
 
     Raises:
         ValueError: if it is the state of another kind of environment, or of other problems.
@@ -97,7 +97,7 @@ def _kind(env: Any) -> str:
 
 
 def _is_silent(env: Any, state: dict[str, Any]) -> bool:
-    """Tell whether this is a wrapper of the user's that does not say what it carries on."""
+    """Return whether this is a user's wrapper without methods to save its state."""
     wraps = bool(state["parts"]) and "envs" not in vars(env)
     return wraps and state["own"] is None and not type(env).__module__.startswith(_LIBRARIES)
 
@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restore(owner: Any, saved: dict[str, Any]) -> None:
-    """Put back statistics; stable-baselines3 has dictionaries of them, for those of observations."""
+    """Restore statistics; stable-baselines3 has dictionaries of them, for observations that are dictionaries."""
     for name, value in saved.items():
         present = owner[name] if isinstance(owner, dict) else getattr(owner, name)
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""From what a user calls an environment (an id, an Env, a VectorEnv) to a vector environment, and its limits."""
+"""Vector environments made from a user's environment (an id, an Env, a VectorEnv), and their limits."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def env_maker(
 
 @contextmanager
 def closed_on_error(env: Any) -> Iterator[Callable[[VectorEnv], VectorEnv]]:
-    """Yield a function that notes (and returns) what was made of an environment: an error closes all that it noted.
+    """Yield a function that notes and returns a vector environment; after an error, all noted ones are closed.
 
     Args:
         env: as for `make_envs`. The user's own object stays open.
@@ -228,7 +228,7 @@ class MissingEnv(VectorEnv):
         self.metadata = {"group_size": group_size, "traits": traits}
 
     def reset(self, **kwargs: Any) -> Any:
-        """Say what to do.
+        """Raise an error with the way to give an environment.
 
         Raises:
             ValueError: always.
@@ -247,7 +247,7 @@ def shares_stream(env: VectorEnv) -> bool:
 
 
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
-    """Return the steps of the longest possible episode: what was given, else what the environment says.
+    """Return the steps of the longest possible episode: the given number, else the environment's.
 
     Args:
         env: says it in `metadata["max_episode_steps"]` or its registration.

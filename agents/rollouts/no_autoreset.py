@@ -1,4 +1,4 @@
-"""Environments side by side whose slots stay finished until they are reset, so that no surplus episodes are played."""
+"""Environments side by side; finished slots wait until they are reset, so that no surplus episodes are played."""
 
 from __future__ import annotations
 

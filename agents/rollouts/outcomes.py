@@ -1,4 +1,4 @@
-"""What the infos at the ends of episodes say about them: verdicts, whether at once or late, and numbers for the log."""
+"""Outcomes of episodes, read from the infos at their ends: verdicts, at once or late, and numbers for the log."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Outcomes:
         return list(self._late), rewards
 
     def without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
-        """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""
+        """Count episodes with rewards [N, T] that are not finite as errors; return the rewards with 0 in their rows."""
         returns = rewards.sum(1)
         finite = returns.isfinite()
         if not bool(finite.all()):
@@ -86,7 +86,7 @@ class Outcomes:
 
 
 def _values_of(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return of which rows [n] the infos have a value of this name, bool [n], and those values.
+    """Return which of the rows [n] have a value of this name in the infos, bool [n], and the values.
 
     Elsewhere a column holds anything: Gymnasium fills it with 0, False or None, and says so in the column `_name`.
     """

@@ -1,4 +1,4 @@
-"""What happened in the episodes of a rollout: every step is written into the row of its episode as soon as it is taken.
+"""The record of a rollout's episodes: every step is written into the row of its episode as soon as it is taken.
 
 Episodes are numbered as they start, and numbers from N on do not count: taking whichever N finish first would favour
 short ones. What a step brings is one array or tensor [N + 1, T] each, whose last row nobody reads: slots that have
@@ -20,7 +20,7 @@ from .steps import Cells, Steps, to_single
 
 
 class Record:
-    """The bookkeeping of one rollout: which slot plays which episode, and what happened.
+    """The bookkeeping of one rollout: the episode that each slot plays, and the steps of all episodes.
 
     Arrays of the environment stay on the host until the rollout is put together.
 
@@ -153,7 +153,7 @@ class Record:
         return np.flatnonzero(slots & self.counts)
 
     def _keep(self, kept: Any, numbers: np.ndarray, obs: Any, rows: np.ndarray) -> Any:
-        """Write rows of observations into those of their episodes; return all of these [N, ...], zeros for the rest."""
+        """Write rows of observations into the rows of their episodes; return all rows [N, ...], zeros for the rest."""
         index, source = to_device(numbers, self.device), to_device(rows, self.device)
         seen: Any = map_obs(lambda x: to_single(to_device(x, self.device)[source]), obs)
         if kept is None:

@@ -104,7 +104,7 @@ class AsVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Step every slot and reset those that ended."""
+        """Step every slot and reset the slots that ended."""
         self._lengths += self.slots.playing
         step = self.slots.step(self._actions)
         obs, rewards = _arrays(step.observations), _arrays(step.rewards).astype(np.float32)
@@ -160,7 +160,7 @@ class AsVecEnv(VecEnv):
         return [getattr(self.env, method_name)(*method_args, **method_kwargs)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Say that slots have a `Monitor`, since infos have what it gives, and no other wrapper."""
+        """Return True for a `Monitor`, since infos have its entries, and False for any other wrapper, for each slot."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
 

@@ -1,4 +1,4 @@
-"""What steps bring, in arrays and tensors [N, T, ...] that grow with the longest episode."""
+"""Quantities of steps, in arrays and tensors [N, T, ...] that grow with the longest episode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FIRST_COLUMNS = 32  # T before it doubles
 
 
 class Cells:
-    """Where a step is written, in tensors [N, T, ...] whose first two dimensions are one.
+    """Positions at which a step is written, in tensors [N, T, ...] with the first two dimensions flattened.
 
     Args:
         acted: the position of each slot's action [B].
-        paid: that of the action that what comes with the step belongs to [B]: the same array unless slots wait.
+        paid: the position of the action that the step's reward belongs to [B]: the same array unless slots wait.
     """
 
     def __init__(self, acted: np.ndarray, paid: np.ndarray) -> None:
@@ -25,7 +25,7 @@ class Cells:
         self._sent: dict[torch.device, torch.Tensor] = {}  # both [2, B], or [1, B] if they are the same
 
     def of(self, values: Any, paid: bool) -> Any:
-        """Return the positions for an array or for a tensor, to whose device they are sent once."""
+        """Return the positions for an array, or for a tensor on its device; they are sent to each device once."""
         if not isinstance(values, torch.Tensor):
             return self.paid if paid else self.acted
         if values.device not in self._sent:
@@ -51,7 +51,7 @@ class Steps:
         self._stored: dict[str, Any] = {}  # [N T, ...]; of observations in a dictionary, each by its key
 
     def write(self, name: str, cells: Cells, values: Any, paid: bool = False) -> None:
-        """Write what a step brought [B, ...]; what is paid for earlier actions is added to what is there."""
+        """Write a quantity of a step [B, ...]; rewards for earlier actions are added to the ones written before."""
         if isinstance(values, dict):
             for key, value in values.items():
                 self.write(f"{name}/{key}", cells, value, paid)

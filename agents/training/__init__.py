@@ -1,1 +1,1 @@
-"""The loop that every agent shares, and what it is made of."""
+"""The training loop of every agent, and its parts."""

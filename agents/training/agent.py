@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Agent(Loop):
-    """A policy-gradient agent. An algorithm says what its advantages, surrogate and weights are; see `Algorithm`.
+    """A policy-gradient agent. An algorithm defines its advantages, surrogate and weights; see `Algorithm`.
 
     Args:
         policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`. A model
@@ -117,7 +117,7 @@ class Agent(Loop):
         Args:
             rollout: of this environment, or some of its rows, or several that were joined.
             deterministic: whether to take the likeliest actions, in one episode for all rows of a group; if not, each
-                row has an episode of its own, drawn from the agent's generator.
+                row has its own episode, drawn from the agent's generator.
 
         Returns:
             A rollout whose row i answers the prompt of row i, with its group; `ok` says where the verifier failed.

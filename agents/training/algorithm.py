@@ -1,4 +1,4 @@
-"""What an algorithm says: declarations, and methods with their defaults. The loop that asks it is in `loop.py`."""
+"""The interface of algorithms: declarations, and methods with their defaults. `loop.py` has the loop that calls it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Algorithm(AgentSettings):
     # In the order in which an update asks; `advantages` and `weights` have no default.
 
     def setup(self, env: VectorEnv, group_size: int | None) -> None:
-        """Check the settings with the policy and an environment, and make what else the algorithm needs.
+        """Check the settings with the policy and an environment, and make the algorithm's further state.
 
         Called before an environment is played in: at the end of the constructor, and by `set_env`.
 

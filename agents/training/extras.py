@@ -1,4 +1,4 @@
-"""What an update is told of its episodes by passes without gradient, made in one place for every algorithm.
+"""Extras of an update's episodes, from passes without gradient, made in one place for every algorithm.
 
 An algorithm declares by name what its advantages need (`Agent.extras`) and finds it in `rollout.extras`. What the KL
 anchor, the critic, `mismatch`, `reply_coef` and a teacher need is made by their settings.
@@ -24,7 +24,7 @@ PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent a
 
 
 def check_extras(agent: Any) -> None:
-    """Check what an agent asks to be made.
+    """Check the extras that an agent declares.
 
     Raises:
         ValueError: for a name in its class's `extras` that nothing makes, or replies to a policy that reads none.
@@ -70,7 +70,7 @@ def _evaluated(agent: Any, rollout: Rollout) -> Rollout:
 
 
 def _with_values(agent: Any, rollout: Rollout) -> Rollout:
-    """Return a rollout with the critic's values, those after the last step of truncated episodes included."""
+    """Return a rollout with the critic's values, also after the last step of truncated episodes."""
     values = in_passes(agent, agent.policy.values, rollout)
     following = rollout.after_truncation(agent.policy.obs_from_actions)
     if following is not None:

@@ -57,7 +57,7 @@ class Anchor:
 
     @property
     def is_compared(self) -> bool:
-        """Whether rewards or the loss need the log-probabilities of a reference that is no teacher."""
+        """Whether rewards or the loss need the log-probabilities of a reference that is not a teacher."""
         return bool(self.coef) and self.reference is not None and not self.is_teacher
 
     @property
@@ -86,7 +86,7 @@ class Anchor:
         self._digest = weights_digest(policy) if policy is not None and self.is_frozen else ""
 
     def check_reference(self) -> None:
-        """Check that the reference is what it was when it was set.
+        """Check that the reference has the weights that it had when it was set.
 
         Raises:
             DivergedError: if its weights have changed.

@@ -1,4 +1,4 @@
-"""A checkpoint as an agent, and its parts in another agent; `state.py` says what an agent carries."""
+"""A checkpoint loaded as an agent, or its parts into another agent; `state.py` lists the parts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _restore(
 
 
 def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own_seed: bool) -> None:
-    """Restore what `moment_of` returned in each process; the generator of actions without a seed of the user's only.
+    """Restore the state from `moment_of` of each process; the generator of actions only without a seed of the user's.
 
     The moment of another number of processes has the same place in the stream of problems, if they share one; what
     they sampled is not continued.
@@ -156,7 +156,7 @@ def _class_named(name: str | None, *roots: type[Any]) -> type[Any] | None:
 
 
 def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
+    """Return the constructor arguments besides the policy: the saved ones, replaced by the given ones.
 
     Args:
         saved: the checkpoint.
@@ -257,7 +257,7 @@ def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_matc
 
 
 def _check_whole(policy: Policy, what: str) -> None:
-    """Refuse what needs all weights in one process.
+    """Refuse a sharded policy for an operation that needs all weights in one process.
 
     Raises:
         ValueError: if the policy is dealt out.

@@ -28,7 +28,7 @@ class Pending:
         self._restored: Mapping[str, list[float]] = {}
 
     def use(self, logger: Logger) -> None:
-        """Record with this logger what was restored, and save what it has recorded."""
+        """Record the restored figures with this logger; `figures` are its own from now on."""
         self.logger, restored, self._restored = logger, self._restored, {}
         self.figures = restored
 
@@ -70,7 +70,7 @@ def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
 
 
 def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
-    """Leave out of an entry what would say nothing.
+    """Leave uninformative figures out of an entry.
 
     These are the figures of failures as long as there was none in the run, and the share of episodes whose success is
     known if that is all of them, or none.

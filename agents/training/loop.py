@@ -127,7 +127,7 @@ class Loop(Algorithm):
         self.unwritten = log_entry.Pending()
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
-        """Make the policy that is trained, and what updates it; the settings have been set.
+        """Make the policy that is trained, and the parts that update it; the settings have been set.
 
         Raises:
             ValueError: if a critic is needed and the policy has none, or a setting has no default for its kind.
@@ -170,7 +170,7 @@ class Loop(Algorithm):
         self.generator = self.generators.actions
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
+        """Play in this environment from the next rollout on; `group_size` is the user's argument."""
         compares = type(self).__name__ if self.compares_groups else None
         size = check_groups(env, group_size, self.episodes_per_update, compares)
         own_episodes = processes.check_episodes(self.episodes_per_update, size)
@@ -186,7 +186,7 @@ class Loop(Algorithm):
             self.teaching.meet(env, self.collector)
 
     def usual(self, name: str, policy: Any = None, for_text: bool = False) -> Any:
-        """Return the default of a setting: what suits the policy's size, else that of its kind.
+        """Return the default of a setting: for the policy's size, else for its kind.
 
         Args:
             name: of the setting.
@@ -231,11 +231,11 @@ class Loop(Algorithm):
         return self.unwritten.logger
 
     def set_logger(self, logger: Logger) -> None:
-        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
+        """Use this logger instead of one configured by `learn`, also for unwritten figures from a checkpoint."""
         self.unwritten.use(logger)
 
     def dump_logs(self, iteration: int = 0) -> None:
-        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        """Write out the recorded figures: for metrics, the mean over the updates since the last time."""
         log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
         shown = ("total_timesteps", "trained_timesteps", "episodes", "iterations")
         for name, counter in zip(shown, COUNTERS, strict=True):
@@ -383,7 +383,7 @@ class Loop(Algorithm):
         return {**metrics, **self.figures}
 
     def _fit_to_budget(self, total_timesteps: int) -> None:
-        """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
+        """Shrink `episodes_per_update` to fit a budget, if the user did not set it.
 
         Groups stay whole, slots that cannot stay finished each get an episode, and a rollout has two episodes to
         compare unless there is a critic.

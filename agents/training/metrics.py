@@ -1,4 +1,4 @@
-"""What is logged about a rollout, as collected and as prepared; `Algorithm.loss` makes the metrics of a step."""
+"""Metrics of a rollout, as collected and as prepared; `Algorithm.loss` makes the metrics of a step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reduce(Enum):
 def combined(
     reductions: Mapping[str, Reduce], parts: list[dict[str, float]], counted: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the metrics of an optimizer step, given those of all micro-batches and the numbers of steps."""
+    """Return the metrics of an optimizer step, given the metrics of all micro-batches and the numbers of steps."""
     totals: dict[str, float] = {}
     for name, value in (item for part in parts for item in part.items()):
         add = reductions.get(name, Reduce.SUM).add
@@ -113,7 +113,7 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
 
 
 def column_name(name: str) -> str:
-    """Return the name of a part of a verdict without what would split the heading of progress.csv."""
+    """Return the name of a part of a verdict without characters that would split the heading of progress.csv."""
     return _NO_COLUMN.sub("_", name)
 
 
@@ -185,7 +185,7 @@ def mismatch_metrics(batch: Batch) -> dict[str, float]:
 
 
 def critic_metrics(batch: Batch) -> dict[str, float]:
-    """Return how well the critic predicted what it is fitted to, before it was: 1 - Var(target - value) / Var(target).
+    """Return the critic's explained variance before it is fitted to the targets: 1 - Var(target - value) / Var(target).
 
     1 is perfect, 0 no better than a constant, negative worse. Empty without a critic, and if all targets are equal.
     """

@@ -83,7 +83,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def load(self, state: Sequence[torch.Tensor]) -> None:
-        """Restore what `state` returned.
+        """Restore the masters from `state`.
 
         Raises:
             ValueError: if it is of other weights.
@@ -96,7 +96,7 @@ class MasterWeights:
 
 
 class PolicyOptimizer:
-    """Adam on a policy's trainable parameters, or on float32 copies of those of 16 bits.
+    """Adam on a policy's trainable parameters, with float32 copies in place of 16-bit ones.
 
     Args:
         policy: trained in place; any module, such as a reward model.
@@ -223,7 +223,7 @@ class PolicyOptimizer:
         return {"adam": self.adam.state_dict(), "masters": self.weights.state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         self.adam.load_state_dict(spread_moments(state["adam"], self.weights.masters))
         for weight, moments in self.adam.state.items():
             for found in (moments["exp_avg"], moments["exp_avg_sq"]):
@@ -272,7 +272,7 @@ class Adam(torch.optim.Adam):
         return result
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, of either kernel."""
+        """Restore the state from `state_dict` of either kernel."""
         groups = [{**group, "fused": self._one_pass or None} for group in state["param_groups"]]
         super().load_state_dict({**state, "param_groups": groups})
 
@@ -288,7 +288,7 @@ def warn_of_float16(policy: nn.Module, stacklevel: int = 4) -> None:
 
     Args:
         policy: about to be trained.
-        stacklevel: of the warning; by default that of the caller of `learn`.
+        stacklevel: of the warning; by default it points to the caller of `learn`.
     """
     if half_precision(policy) == "float16":
         warnings.warn(

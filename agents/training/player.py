@@ -1,4 +1,4 @@
-"""What plays the episodes of an update: the policy; in `engines/player.py` it is an engine."""
+"""Players of an update's episodes: here the policy plays, in `engines/player.py` an engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Player:
             yield self.agent.policy
 
     def collect(self, on_step: OnStep) -> Part:
-        """Return the episodes of the next update, those of all processes; None in their place if `on_step` ended it."""
+        """Return the next update's episodes of all processes, None if `on_step` ended it, and the number of steps."""
         agent, parts = self.agent, self.collect_parts(on_step)
         whole = whole_of(agent.env, [part for part, _ in parts], agent.policy, agent.device)
         return whole, sum(taken for _, taken in parts)

@@ -1,4 +1,4 @@
-"""What agents with a ratio share: several passes over a rollout, each step of it kept near the policy before them."""
+"""Several passes over a rollout, each step kept near the policy before them, shared by the agents with a ratio."""
 
 from __future__ import annotations
 

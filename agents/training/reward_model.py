@@ -51,7 +51,7 @@ class Preferences:
 
 
 def default_rate(model: Any) -> float:
-    """Return the learning rate for a model of its size, that of supervised training; see `sizes.RATES`."""
+    """Return the learning rate of supervised training for a model of its size; see `sizes.RATES`."""
     return rates_of(model.num_parameters(), bool(adapted_layers(model)))[1]
 
 

@@ -14,12 +14,12 @@ EPS = 1e-8
 
 
 class RewardScale:
-    """Divides rewards by the standard deviation of what each episode has earned so far, over all rollouts so far.
+    """Divides rewards by the standard deviation of the episodes' discounted sums so far, over all rollouts so far.
 
         F_t = γ F_{t-1} + r_t        r_t ← r_t / (std(F) + ε)
 
     F is that of stable-baselines3's VecNormalize and Gymnasium's NormalizeReward; here the scale is the same for all
-    steps of a rollout. The mean is not subtracted: it would change what an episode's length is worth.
+    steps of a rollout. The mean is not subtracted: it would change the value of an episode's length.
 
     Args:
         gamma: γ, 0 to 1.

@@ -1,4 +1,4 @@
-"""An agent as a checkpoint folder, whose files `checkpoint.py` lists and reads; `state.py` gathers what it carries."""
+"""An agent as a checkpoint folder; `checkpoint.py` lists and reads its files, `state.py` gathers the agent's state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def write(
 
 
 def functions_of(agent: Any) -> list[str]:
-    """Return the settings that are functions, one of those that are the same."""
+    """Return the names of the settings that are functions; of settings with the same function, one."""
     functions = {id(value): name for name, value in reversed(kept_of(agent).items()) if callable(value)}
     return sorted(functions.values())
 

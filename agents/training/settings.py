@@ -171,7 +171,7 @@ class AgentSettings(WithSettings):
         low=0,
         commands=TRAIN,
         more="ECHO (arXiv:2605.24517): λ times the mean over the tokens that the environment appends, which are never "
-        "actions. It is no policy gradient: rewards do not count.",
+        "actions. It is not a policy gradient: rewards do not count.",
     )
     mismatch: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask", "none"] | None = setting(
         default=None,
@@ -300,7 +300,7 @@ class AgentSettings(WithSettings):
     verbose: int = setting(default=0, help="1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
     def __post_init__(self) -> None:
-        """Check the settings, one by one and together; those that depend on the kind of policy may stay None.
+        """Check the settings, one by one and together; settings that depend on the kind of policy may stay None.
 
         Raises:
             ValueError: for a value that is not allowed.
@@ -315,12 +315,12 @@ class AgentSettings(WithSettings):
 
     @property
     def mismatch_mode(self) -> str | None:
-        """The mode of `mismatch`, or that of its default: the kernels of an engine are not those of training."""
+        """The mode of `mismatch`; by default "token-truncate" with an engine, whose kernels differ, else None."""
         usual = None if self.engine is None else "token-truncate"
         return usual if self.mismatch is None else None if self.mismatch == "none" else self.mismatch
 
     def _check_together(self) -> None:
-        """Check what settings say together, before anything is made; what an algorithm needs is checked by `setup`."""
+        """Check the settings together, before anything is made; `setup` checks the algorithm's requirements."""
         from ..fsdp import check_shard  # it imports torch
 
         check_shard(self.shard)

@@ -15,7 +15,7 @@ class StartWatch:
     It looks no further after the first success or the first difference, and at no episodes whose success is unknown.
 
     Args:
-        warns: whether there is no other signal than the reward.
+        warns: whether the reward is the only signal.
 
     Attributes:
         warns: whether it still warns.

@@ -1,4 +1,4 @@
-"""What a training carries from update to update: the parts of an agent, each with the state that a checkpoint keeps.
+"""The state of a training between updates: the parts of an agent, each with the state that a checkpoint keeps.
 
 `saving.py` writes them, `loading.py` puts them into another agent.
 """
@@ -33,7 +33,7 @@ class Stateful(Protocol):
         """Return plain values, tensors and arrays, in dictionaries, lists and tuples; see `saving.py`."""
 
     def load_state_dict(self, state: Any) -> None:
-        """Restore what `state_dict` returned; any error says that it was something else."""
+        """Restore the state from `state_dict`; raise any error for another state."""
 
 
 class Attributes:
@@ -88,7 +88,7 @@ class GeneratorState:
         return {"device": self.generator.device.type, "state": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; on another kind of device it stays as it is."""
+        """Restore the state from `state_dict`; on another kind of device the generator stays as it is."""
         if state["device"] == self.generator.device.type:
             self.generator.set_state(state["state"])
 
@@ -119,7 +119,7 @@ def own_parts_of(agent: Any) -> dict[str, Stateful]:
 
 
 def moment_of(agent: Any) -> dict[str, Any]:
-    """Return the counters of an agent and the states of its own parts as they are now."""
+    """Return the present counters of an agent and states of its parts, as this process has them."""
     counters = {name: getattr(agent, name) for name in COUNTERS}
     before, parts = agent.player.moment, own_parts_of(agent)
     return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}

@@ -157,7 +157,7 @@ class WarmStart:
         return {"optimizer": self.optimizer.state_dict(), "losses": self.losses, **drawing}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.losses, self.order = list(state["losses"]), state["order"]
         self.generator.set_state(state["generator"])

@@ -61,7 +61,7 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
 
 
 def whole_copy(policy: Any) -> Policy:
-    """Return a frozen copy with each weight of the policy, also those of an adapter that changes nothing yet."""
+    """Return a frozen copy with each weight of the policy, including an adapter that changes nothing yet."""
     copied: Policy = policy.on_the_same_base(True) if getattr(policy, "adapter", None) else policy.frozen_copy()
     return copied
 
@@ -127,13 +127,13 @@ class Teaching:
             collector.spell = feedback_speller(env.metadata, self.lesson.hint_tokens)
 
     def hinted(self, rollout: Rollout) -> Rollout:
-        """Return a rollout with what the teacher reads, if that is something else than the policy."""
+        """Return a rollout with the teacher's observations, if they differ from the policy's."""
         most = self.lesson.hint_tokens
         return self.agent.policy.hinted(rollout, self.agent.env.metadata, most) if most else rollout
 
     @property
     def mean(self) -> MasterWeights:
-        """The averaged weights, those of 16 bits in float32."""
+        """The averaged weights, 16-bit ones in float32."""
         if self._mean is None:
             self._mean = MasterWeights(self._teacher.parameters())
         return self._mean
@@ -166,7 +166,7 @@ class Teaching:
         return {"mean": self.mean.state()} if self._averages else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         if state:
             self.mean.load(state["mean"])
 

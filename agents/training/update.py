@@ -78,7 +78,7 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
 
 
 def check_per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> None:
-    """Check that what a method of the agent returned has the shape of the steps [N, T].
+    """Check that the result of an agent's method has the shape of the steps [N, T].
 
     Raises:
         ValueError: naming the method, if it has not.
@@ -107,7 +107,7 @@ def correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torch
 
 @torch.no_grad()
 def diagnosed(agent: Any, log_probs: torch.Tensor, batch: Batch) -> Figures:
-    """Return metrics of how far the log-probabilities are from those before the update, and sums of weights."""
+    """Return metrics of the change of the log-probabilities since before the update, and sums of weights."""
     gap, known = log_probs - batch.log_probs, with_gradient(agent, batch)  # the others are not if `skip_idle_rows`
     moved, rows = gap.where(known, 0), known.any(1)
     weights = episode_weights(log_probs, batch.sampling_log_probs, known).where(rows, 0)
