@@ -49,7 +49,7 @@ class Attributes:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of them by name."""
-        return {name: copy.deepcopy(getattr(self.owner, name)) for name in self.names}
+        return {name: copy.copy(getattr(self.owner, name)) for name in self.names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace them."""
