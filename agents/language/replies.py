@@ -1,12 +1,14 @@
-"""The loss on the tokens of replies (`reply_coef`): dialogues in which they are steps, like tokens that were chosen."""
+"""The replies in dialogues: the loss on their tokens (`reply_coef`), and whether they differ."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ..devices import to_host
 from ..policies.choosing import Evaluated
 from ..rollout import Batch, Rollout, RolloutT
 
@@ -42,3 +44,14 @@ def with_reply_loss(agent: Any, batch: Batch, want: tuple[str, ...]) -> tuple[Ev
     weights = batch.extras["reply_weights"][:, None]
     surprise = -(weights * evaluated["log_probs"]).where(replies, 0).sum()
     return {name: values.gather(1, place).where(batch.mask, 0) for name, values in evaluated.items()}, surprise
+
+
+def most_frequent_reply(rollout: Rollout) -> float:
+    """Return the share of the reply that comes most often among the replies of all dialogues."""
+    assert isinstance(rollout.observations, dict)
+    tokens, columns, mask = to_host(rollout.observations["tokens"], rollout.columns, rollout.mask)
+    gaps = (columns[:, 1:] > columns[:, :-1] + 1) & mask[:, 1:]
+    rows = gaps.nonzero()[:, 0].tolist()
+    bounds = zip(rows, (columns[:, :-1][gaps] + 1).tolist(), columns[:, 1:][gaps].tolist(), strict=True)
+    counts = Counter(tuple(tokens[row, begin:end].tolist()) for row, begin, end in bounds)
+    return max(counts.values(), default=0) / max(sum(counts.values()), 1)

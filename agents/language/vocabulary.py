@@ -15,10 +15,27 @@ from transformers.utils import cached_file
 from rlenv._checks import first_line
 from rlenv._json import check_tables
 
+from ..policies import tokenizer_of
 from .adapters import base_of, has_adapter
 from .loading import find_config, model_folder
 
 FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
+
+
+def with_tokenizer(env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
+    """Return the arguments of an environment of text, with the tokenizer that a policy brings.
+
+    Args:
+        env_kwargs: another tokenizer among them stays.
+        policy: as for `policies.make_policy`.
+    """
+    given = env_kwargs or {}
+    if not isinstance(named := given.get("tokenizer"), (str, Path, type(None))):
+        return env_kwargs
+    brought = tokenizer_of(policy)
+    if brought is None or (named is not None and str(named) != brought):
+        return env_kwargs
+    return {**given, "tokenizer": brought}
 
 
 def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:

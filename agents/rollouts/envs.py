@@ -21,7 +21,6 @@ from stable_baselines3.common.vec_env import VecEnv
 from rlenv._checks import check_count, first_line
 
 from .. import processes
-from ..policies import tokenizer_of
 from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits
 from .no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
@@ -158,23 +157,6 @@ def takes_tokenizer(env: Any) -> bool:
     return isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
 
 
-def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
-    """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
-
-    Args:
-        env: as for `make_envs`.
-        env_kwargs: another tokenizer among them stays.
-        policy: as for `policies.make_policy`.
-    """
-    given = env_kwargs or {}
-    if not takes_tokenizer(env) or not isinstance(named := given.get("tokenizer"), (str, Path, type(None))):
-        return env_kwargs
-    brought = tokenizer_of(policy)
-    if brought is None or (named is not None and str(named) != brought):
-        return env_kwargs
-    return {**given, "tokenizer": brought}
-
-
 def env_maker(
     env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any, **offers: Any
 ) -> tuple[partial[VectorEnv], dict[str, Any]]:
@@ -186,7 +168,11 @@ def env_maker(
         policy: as for `policies.make_policy`.
         offers: further arguments of `make_envs`.
     """
-    named = with_tokenizer(env, env_kwargs, policy)
+    named = env_kwargs
+    if takes_tokenizer(env):
+        from ..language.vocabulary import with_tokenizer  # of text alone
+
+        named = with_tokenizer(env_kwargs, policy)
     origin: dict[str, Any] = {"env": None, "env_kwargs": None}
     if isinstance(env, str):
         origin = {"env": full_id(env), "env_kwargs": dict(named or {})}

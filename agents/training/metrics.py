@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -105,7 +104,9 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
     if hidden:
         metrics["rollout/special_tokens"] = mean_of(extras["special_tokens"][ok]) / mean_of(lengths[ok])
     if rollout.positions is not None:
-        metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
+        from ..language.replies import most_frequent_reply  # of dialogues alone
+
+        metrics["rollout/reply_max_frac"] = most_frequent_reply(rollout)
     for name, figures in extras.items():
         if (name.startswith(PARTS) or name in (*COUNTS, GREEDY_RETURN)) and bool((has := ~figures[ok].isnan()).any()):
             metrics[f"rollout/{column_name(name)}"] = mean_of(figures[ok][has])
@@ -115,17 +116,6 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
 def column_name(name: str) -> str:
     """Return the name of a part of a verdict without characters that would split the heading of progress.csv."""
     return _NO_COLUMN.sub("_", name)
-
-
-def _most_frequent_reply(rollout: Rollout) -> float:
-    """Return the share of the reply that comes most often among the replies of all dialogues."""
-    assert isinstance(rollout.observations, dict)
-    tokens, columns, mask = to_host(rollout.observations["tokens"], rollout.columns, rollout.mask)
-    gaps = (columns[:, 1:] > columns[:, :-1] + 1) & mask[:, 1:]
-    rows = gaps.nonzero()[:, 0].tolist()
-    bounds = zip(rows, (columns[:, :-1][gaps] + 1).tolist(), columns[:, 1:][gaps].tolist(), strict=True)
-    counts = Counter(tuple(tokens[row, begin:end].tolist()) for row, begin, end in bounds)
-    return max(counts.values(), default=0) / max(sum(counts.values()), 1)
 
 
 def mean_by_level(levels: torch.Tensor, success: torch.Tensor, ok: torch.Tensor) -> dict[int, float]:

@@ -11,8 +11,9 @@ import torch
 from rlenv.agents import make_envs, make_policy
 from rlenv.agents.language.loading import find_config
 from rlenv.agents.language.policy_folder import dtype_of
+from rlenv.agents.language.vocabulary import with_tokenizer
 from rlenv.agents.policies import check_name
-from rlenv.agents.rollouts.envs import resolve_device, with_tokenizer
+from rlenv.agents.rollouts.envs import resolve_device, takes_tokenizer
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
 from rlenv.hub import allow, is_allowed
@@ -71,7 +72,8 @@ class Subject:
             agent = cls.load(self.saved, device=config.device, env_kwargs=self.env_kwargs, trust=trust)
             return Loaded(agent.policy, agent.device, agent.env)
         device = resolve_device(config.device, self.env_id)
-        env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
+        is_text, own = takes_tokenizer(self.env_id), self.env_kwargs
+        env_kwargs = with_tokenizer(own, self.spec) if is_text else own
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = make_policy(self.spec, *spaces, **policy_arguments(config))
