@@ -29,7 +29,7 @@ def check_number(
         below: whether the number must be smaller than `high`.
 
     Raises:
-        ValueError: naming the parameter, the value and what was allowed.
+        ValueError: naming the parameter, the value and the allowed ones.
     """
     number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not number or not low <= value <= high or (above and value == low) or (below and value == high):
@@ -82,7 +82,7 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Return one of the allowed names.
 
     Raises:
-        ValueError: naming the parameter, the value, what was allowed and the closest match.
+        ValueError: naming the parameter, the value, the allowed ones and the closest match.
     """
     names = list(allowed)
     if value in names:

@@ -29,7 +29,7 @@ def to_device(values: Any, device: torch.device) -> torch.Tensor:
 def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """Return tensors on the host, copied all at once; on Apple's device, which shares the host's memory, one by one.
 
-    On the way they are in double precision, which holds what is copied here exactly: numbers of up to 64 bits, and
+    On the way they are in double precision, which is exact for the values copied here: numbers of up to 64 bits, and
     integers below 2^53.
     """
     there = [tensor for tensor in tensors if tensor.device.type != "cpu"]

@@ -31,7 +31,7 @@ class UnknownModelError(ValueError):
 def reading(what: object) -> Iterator[None]:
     """Turn the errors that content of the wrong shape causes into one line.
 
-    Those of the machine pass: a lack of memory, and errors of the file system except files that are missing.
+    Errors of the machine pass: a lack of memory, and errors of the file system except files that are missing.
 
     Raises:
         ValueError: instead of another error of Python, naming `what`, and of a ValueError of another library.

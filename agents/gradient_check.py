@@ -47,8 +47,8 @@ class GradientCheck:
         causes: of a bias, as far as advantages show them.
         discount: how `gamma` enters; empty if the bias without it hides that, or it was not checked.
         update: the agent's passes, ratios and claims; None if they were not checked.
-        checked: what was, in words.
-        unchecked: what was not.
+        checked: the checked parts, in words.
+        unchecked: the other parts.
     """
 
     error: float
@@ -250,8 +250,8 @@ class _Case:
             world: of each prompt.
             episodes: N.
             rewards: of the completions [C] or [P, C]; random ones for every token if omitted.
-            power: by whose t-th power the reward of step t is multiplied.
-            settings: beside those of the case.
+            power: p; the reward of step t is multiplied by p^t.
+            settings: beside the case's settings.
         """
         generator = torch.Generator().manual_seed(self.seed)
         shape = (max(episodes // self.group_size, 1), len(world.prefixes), world.tokens)

@@ -136,7 +136,7 @@ def check_episodes(episodes: int, group_size: int | None, count: int | None = No
     Args:
         episodes: of an update, all processes together.
         group_size: episodes that share a prompt, which must not be divided; None without groups.
-        count: of processes; None for those that there are.
+        count: of processes; None for the number of the run.
 
     Raises:
         ValueError: if the groups cannot be dealt out equally.

@@ -69,15 +69,15 @@ class Rollout:
     "parts/NAME" of the reward, `GREEDY_RETURN`, `ENV_RETURN` (before the learner changed the rewards). What an agent
     declares (`Agent.extras`, in `training/extras.py`) comes in an update:
 
-        "acting_log_probs": while acting, if `log_probs` are those of a training pass [N, T].
-        "importance": what the surrogate is multiplied by, a constant, if another policy acted [N, T].
+        "acting_log_probs": while acting, if `log_probs` come from a training pass [N, T].
+        "importance": a constant factor of the surrogate, if another policy acted [N, T].
         "ref_log_probs": of the KL anchor's reference [N, T].
         "final_values": of the final observations [N], 0 for the other episodes.
-        "value_targets": what the critic is fitted to [N, T].
+        "value_targets": the critic's targets [N, T].
         "score_norms": |∇ log π(a)|² in the logits of each step (`Policy.score_norms`) [N, T].
         "teacher_log_probs", "teacher_kl": of the teacher, and KL(π ‖ teacher) [N, T].
         "feedback": the tokens of what the verdicts say about the answers, then -1, int64 [N, F].
-        "hinted": what a teacher reads in place of `observations`: the same after a hint.
+        "hinted": a teacher's observations in place of `observations`: the same after a hint.
         "taught": which episodes a teacher that reads hints has one for, bool [N].
         "reply_weights": of each token of a reply in the loss, for each episode [N].
     """

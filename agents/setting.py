@@ -27,7 +27,7 @@ class Setting:
 
     Attributes:
         name: of the argument and the attribute.
-        type: the annotation, which says what is kept, as it is written.
+        type: the annotation of the attribute, as it is written.
         hint: the type that it stands for; Any if only type checkers know it.
         default: of the constructor. None stands for `by_kind`, or for what `shown` says.
         help: one sentence.
@@ -35,14 +35,14 @@ class Setting:
         by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
         low: the smallest number; of whole ones 1, if nothing is said.
         high: the largest number.
-        above: instead of `low`, what a number must be larger than.
-        below: instead of `high`, what a number must be smaller than.
-        one_of: the allowed names, those of a Literal.
+        above: instead of `low`, the exclusive lower bound of a number.
+        below: instead of `high`, the exclusive upper bound of a number.
+        one_of: the allowed names, from a Literal.
         checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
         checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
         starts: whether the first value of a function of progress has to be in the range, too.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
-        commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
+        commands: which of "train", "compare" and "sft" have an option for it; others take `--agent-arg`.
         heading: of that option in `--help`.
         shown: how the default is described, if not by its value.
     """
@@ -84,7 +84,7 @@ class Setting:
         """Return a value as the type's.
 
         Raises:
-            ValueError: naming the setting, the value and what is allowed.
+            ValueError: naming the setting, the value and the allowed ones.
         """
         if not self.checked or (value is None and self.optional):
             return value

@@ -80,7 +80,7 @@ def absent() -> Any:
 def by_settings(value: Callable[[Any], Any]) -> Any:
     """Return a declaration of a class of an agent that depends on its settings, given a function of the agent.
 
-    On the class itself, which has no values of settings, it is what the parents declare.
+    On the class itself, which has no values of settings, it is the parents' value.
     """
     return _BySettings(value)
 
@@ -210,7 +210,7 @@ def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str])
     """Check that a class takes keyword arguments of these names.
 
     Raises:
-        TypeError: with the unknown name and what is allowed, or what it is called here, in one line.
+        TypeError: with the unknown name and the allowed ones, or its name here, in one line.
     """
     names = list(allowed)
     unknown = {name: repr(value) for name, value in arguments.items() if name not in names}

@@ -65,7 +65,7 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
 def unsharded(state: Any) -> Any:
     """Return nested dictionaries, lists and tuples with whole tensors and policies; all processes call this together.
 
-    The main process gets what was dealt out whole, on its host; the others get empty tensors, and no policies.
+    The main process gets dealt-out weights whole, on its host; the others get empty tensors, and no policies.
     """
     if isinstance(state, nn.Module) and has_part(state):
         return _whole_policy(state)

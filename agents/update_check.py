@@ -43,7 +43,7 @@ class UpdateCheck:
         has_penalty: whether some of c stays if all advantages are set to 0, at these ratios only.
         has_term: whether it also stays at a ratio of 1: a separate term beside the advantage.
         stops: which steps have no gradient outside: of those that PPO clips, and of the others.
-        faults: what contradicts what the agent's class says, in words.
+        faults: contradictions to the declarations of the agent's class, in words.
     """
 
     rollouts: int

@@ -12,7 +12,7 @@ def check_count(name: str, value: Any, low: int | None = 1, high: float | None =
     """Return a whole number, which may be written as 1e3, of at least `low` and at most `high`; None for no limit.
 
     Raises:
-        ValueError: naming the parameter, the value and what was allowed.
+        ValueError: naming the parameter, the value and the allowed ones.
     """
     whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
     inside = whole and (low is None or value >= low) and (high is None or value <= high)

@@ -161,7 +161,7 @@ def ask(
     Args:
         url: of the request.
         body: sent as JSON; None for GET.
-        headers: such as those of `bearer`, for this server only.
+        headers: such as from `bearer`, for this server only.
         seconds: for all tries, from connecting to the last byte; looking up the host's name is limited by the system.
         most_bytes: of the body of an answer that is not an error.
 

@@ -256,7 +256,7 @@ def written_calls(
 
     Args:
         tokenizer: perhaps with a `response_template`.
-        prompt: what the chat template writes before a turn, for it may begin the turn, or a thought.
+        prompt: the chat template's text before a turn, because it may begin the turn, or a thought.
         schemas: of the tools.
         turn: of a conversation.
     """

@@ -73,7 +73,7 @@ class Curriculum:
         """Restore the state from `state_dict`.
 
         Raises:
-            ValueError: if the level is not among those of the problems.
+            ValueError: if the level is not one of the problems' levels.
         """
         self._newest = self.levels.index(state["level"])
         self._verdicts = deque(map(bool, state["verdicts"]), maxlen=self._verdicts.maxlen)

@@ -79,9 +79,9 @@ class Limits:
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
             the longest demonstration of up to 20,000 listed problems if that is longer (at most 4096 tokens). With
             dialogues, the longest turn.
-        max_turns: of an episode with a dialogue; None for what the verifier declares.
-        max_reply_tokens: longest reply of a dialogue, with what the chat template writes around it; an episode ends
-            before a longer one. None for what the verifier declares, else 128 and the template's.
+        max_turns: of an episode with a dialogue; None for the verifier's number.
+        max_reply_tokens: longest reply of a dialogue, with the chat template's tokens around it; an episode ends
+            before a longer one. None for the verifier's length, else 128 and the template's.
         max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
             have together.
         long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
@@ -177,7 +177,7 @@ def parted(arguments: Mapping[str, Any]) -> list[Any]:
     """Return the parts of `PARTS` that flat arguments make.
 
     Raises:
-        TypeError: for an unknown name, with the closest match and what is allowed.
+        TypeError: for an unknown name, with the closest match and the allowed ones.
         ValueError: for a value that is not allowed.
     """
     for name in arguments:

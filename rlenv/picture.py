@@ -41,7 +41,7 @@ class Picture:
         """Return an episode as uint8 [height, width, 3].
 
         Args:
-            tokens: the prompt and what was generated.
+            tokens: the prompt's and the generated ones.
             prompt_length: how many tokens are the prompt.
             outcome: the line below the tokens; "" while the episode runs.
             success: its color, by whether the episode was solved; None for an episode without a verdict.

@@ -44,7 +44,7 @@ class Prompt:
 
     Attributes:
         problem: as the verifier or the file poses it.
-        tokens: what the model reads.
+        tokens: of the prompt, as the model reads it.
         text: for the infos; of a conversation, its rendering with the chat template.
         group: number of the episodes that share it.
     """

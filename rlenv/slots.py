@@ -70,7 +70,7 @@ class Waiting(Generic[Question]):
     def due(self, slots: int, going: int) -> int:
         """Return how many answers are waited for now.
 
-        Those of the oldest eighth of the slots, if more than half of them wait or none goes on.
+        The oldest eighth of the slots' questions, if more than half of the slots wait or none goes on.
 
         Args:
             slots: how many there are.
@@ -110,7 +110,7 @@ class Slots:
         prompts: of the episodes, by slot.
         exchanges: with the other side, by slot.
         held: tokens of each context [B].
-        waiting: whose turn is over and not yet answered, bool [B].
+        waiting: slots whose turn is over and not yet answered, bool [B].
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         task: everything else, see `rlenv.task.TextGenTask`; or `task="gsm8k"`, see `rlenv.tasks`, and what differs.
 
     Attributes:
-        playing: whose episode is not over, bool [B]; some of them wait for a reply, the others act.
+        playing: slots whose episode is not over, bool [B]; some of them wait for a reply, the others act.
         settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
 
     Raises:
@@ -332,8 +332,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """Append the replies to turns that are over, or close their episodes, as far as the other side has answered.
 
         Args:
-            over: whose turn ended, bool [B].
-            cut: whose ended at its limit, bool [B].
+            over: slots whose turn ended, bool [B].
+            cut: slots whose turn ended at its limit, bool [B].
 
         Returns:
             Rewards, which episodes ended and which were cut off [B], and the infos of slots.

@@ -377,7 +377,7 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
     """Refuse problems of which none has a column that a scorer judges by.
 
     Raises:
-        ValueError: with the columns that are missing, and those that are there.
+        ValueError: with the missing and the present columns.
     """
     asked = [name for name in scorer.inputs if name not in CARRIED]
     if lacking := [name for name in asked if not any(name in each.metadata for each in problems)]:
@@ -388,7 +388,7 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
 class MiscountError(ValueError):
     """A batch with more or fewer rewards or verdicts than completions, which cannot be matched to each other.
 
-    Unlike what a verifier raises itself, it never becomes a verdict: whoever asks for the verdicts gets it.
+    Unlike a verifier's own exceptions, it never becomes a verdict: it is raised where the verdicts are requested.
     """
 
 

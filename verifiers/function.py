@@ -181,7 +181,7 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
     """Return the verdict of a returned reward: a number, or None for a completion that it does not judge.
 
     Args:
-        owner: who returned it, for messages.
+        owner: of the reward, in words for messages, such as "reward function f".
         reward: anything.
 
     Raises:

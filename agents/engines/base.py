@@ -56,7 +56,7 @@ def checked(written: Written, request: Request, vocab_size: int) -> tuple[np.nda
 
     Args:
         written: the answer; log-probabilities up to `ROUNDING` above 0 are 0.
-        request: what was asked; of a greedy one that has none, log-probabilities are 0.
+        request: that it answers; for a greedy answer without log-probabilities, they are 0.
         vocab_size: V, of the environment.
 
     Raises:
@@ -119,7 +119,7 @@ class Engine(ABC):
         """Return the answer to each request of a round, in any order.
 
         Raises:
-            StaleEngineError: if it has other weights than those that were sent.
+            StaleEngineError: if it has other weights than the ones that were sent.
             EngineError: if it cannot.
         """
 
@@ -137,7 +137,7 @@ class Sent:
 
     Attributes:
         name: in a checkpoint of transformers, without an adapter.
-        weight: that of the model.
+        weight: the model's tensor.
         adapted: the layer whose adapter is merged into it; None for none.
         rows: of embeddings, the environment's vocabulary; None for all.
     """

@@ -231,7 +231,7 @@ def check_named(name: Any, url: str | None) -> None:
     """Check that there is an engine of this name, and that it is installed if it is to run in this process.
 
     Raises:
-        ValueError: naming what is allowed, or what to install.
+        ValueError: naming the allowed values, or the package to install.
     """
     check_choice("engine", name, NAMES)
     if url is None:

@@ -226,7 +226,7 @@ def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
     """Return the names of the linear layers that `targets` asks for; see `adapt`.
 
     Raises:
-        ValueError: naming what the model does not have, and what it has.
+        ValueError: naming the missing modules, and the modules that the model has.
     """
     known = sorted(_linear_layers(model))
     asked = [ALL] if targets is None else [name.strip() for name in targets.split(",")]

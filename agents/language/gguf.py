@@ -129,7 +129,7 @@ def _read_model(file: Path) -> Any:
     """Return the model in a file, in float32.
 
     Raises:
-        ValueError: if its tensors are not those of the architecture.
+        ValueError: if it does not have exactly the architecture's tensors.
     """
     model, found = AutoModelForCausalLM.from_pretrained(
         str(file.parent), gguf_file=file.name, dtype=torch.float32, output_loading_info=True

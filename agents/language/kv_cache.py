@@ -92,7 +92,7 @@ class SlotCache(Cache):
 
         Args:
             rows: of these contexts [n].
-            cells: the tokens to write, those that were not read before: place in `rows`, in Q, and column [3, M].
+            cells: the tokens to write, which were not read before: place in `rows`, in Q, and column [3, M].
             window: how many columns the pass reads.
         """
         for layer in self.layers:

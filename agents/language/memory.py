@@ -106,7 +106,7 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
 
     Args:
         config: of the model.
-        work: what the run does.
+        work: of the run.
     """
     sizes, rows = _Sizes(config, work), work.rows(work.episodes)
     slots = work.slots if work.engine is None else 0
@@ -131,7 +131,7 @@ def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, 
 
     Args:
         config: of the model.
-        work: what the run does.
+        work: of the run.
         budget: bytes for the whole run, weights included.
     """
     sizes = _Sizes(config, replace(work, micro_batch_size=None, micro_batch_tokens=None))

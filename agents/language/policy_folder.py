@@ -155,7 +155,7 @@ def _check(cls: Any, file: Path, config: dict[str, Any]) -> None:
     """Check the settings that a policy.json holds: the constructor refuses the same ones, but cannot name the file."""
     with checking(file):
         if unknown := config.keys() - signature(cls).parameters.keys():
-            raise ValueError(f"{min(unknown)!r} is no setting of a policy")
+            raise ValueError(f"{min(unknown)!r} is not a setting of a policy")
         check_number("temperature", config["temperature"], low=0, above=True)
         check_choice("dtype", config["dtype"], DTYPES)
         check_choice("attention", config["attention"], ATTENTION)

@@ -91,7 +91,7 @@ def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
     Args:
         actions: of a policy, an array or a tensor [..., *shape of an action]; discrete ones count from 0.
         space: of one environment.
-        squashed: whether those of a Box are between -1 and 1, and are stretched to its bounds.
+        squashed: whether actions of a Box are between -1 and 1, and are stretched to its bounds.
     """
     like: Any = partial(torch.as_tensor, device=actions.device) if isinstance(actions, torch.Tensor) else np.asarray
     if isinstance(space, gym.spaces.Box):

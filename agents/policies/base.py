@@ -32,7 +32,7 @@ class Policy(nn.Module):
     | symbol | meaning | shape |
     |---|---|---|
     | obs | a batch of observations, tensors | [B, ...] |
-    | state | what the policy remembers between steps: None for an MLP, the KV cache for a language model | - |
+    | state | the policy's memory between steps: None for an MLP, the KV cache for a language model | - |
     | episode_start | whether a new episode begins with this observation; preferably on the CPU | bool [B] |
     | actions | the chosen actions | [B] or [B, A] |
     | log_probs | log pi(action given observation) | [B], or [N, T] for a rollout |
@@ -124,7 +124,7 @@ class Policy(nn.Module):
 
         Args:
             obs: [B, ...].
-            state: what the last call returned; None for a fresh one, which is filled from the observations alone.
+            state: returned by the last call; None for a fresh one, which is filled from the observations alone.
             episode_start: bool [B], on the CPU.
 
         Raises:

@@ -125,7 +125,7 @@ class Collector:
             on_step: called after every step of the environment with the number of slots that took it and local
                 variables; returning False ends it.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
-            groups: of each episode, to pose their prompts again; None for those that come next.
+            groups: of each episode, to pose their prompts again; None for the next ones.
 
         Raises:
             ValueError: if an episode ended without the verdict that it should have, or no episode ends.

@@ -72,9 +72,9 @@ class Step(NamedTuple):
     Attributes:
         observations: of all slots [B, ...]; of the next episode where `restart` says that one begins with them.
         rewards: an array or a tensor [B].
-        dones: whose episode ended, bool [B].
-        terminated: whose is over for good, bool [B].
-        truncated: whose was cut off, bool [B].
+        dones: slots whose episode ended, bool [B].
+        terminated: slots whose episode is over for good, bool [B].
+        truncated: slots whose episode was cut off, bool [B].
         infos: of all slots.
         end_infos: of the episodes that ended.
         final_obs: last observations by slot, if `observations` may be of next episodes.
@@ -144,7 +144,7 @@ class EnvSlots:
             mask: in which slots, bool [B]: in all of them unless `slots_finish`.
             seed: of the environment; None continues its generator.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
-            groups: whose prompts are posed again, one episode each; None goes on in the stream.
+            groups: numbers of groups to pose again, one episode each; None goes on in the stream.
         """
         options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
         if progress is not None and "progress" in self.traits.reset_options:

@@ -25,7 +25,7 @@ class Outcomes:
         status: of the verdicts, as in `Rollout` [N].
         success: as in `Rollout` [N].
         extras: numbers for the log, as in `Rollout`, [N] each.
-        reasons: of the verdicts, also of those that are "ok" [N].
+        reasons: of the verdicts, also of "ok" ones [N].
         failure: why the verifier failed the last time; empty if it never did.
     """
 

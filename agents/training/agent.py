@@ -35,12 +35,12 @@ class Agent(Loop):
             that comes with a tokenizer brings it to an environment that is given by its id.
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
 
-    Attributes: see `Algorithm` for what an algorithm declares, and `Loop` for the parts of a training.
+    Attributes: see `Algorithm` for an algorithm's declarations, and `Loop` for the parts of a training.
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
             not fit the environment, the episodes of an update or the algorithm (see `envs.check_groups`).
-        TypeError: for an unknown keyword argument, with the closest match and what is allowed.
+        TypeError: for an unknown keyword argument, with the closest match and the allowed ones.
     """
 
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
@@ -53,7 +53,7 @@ class Agent(Loop):
 
         Args:
             observation: one observation or a batch of them.
-            state: what the last call returned, None at first.
+            state: the state that the last call returned, None at first.
             episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
             deterministic: whether to take the likeliest action instead of sampling one.
         """
@@ -163,7 +163,7 @@ class Agent(Loop):
         `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
 
         Args:
-            path: what was given to `save`, or a checkpoint that `read_checkpoint` has found whole.
+            path: the argument of `save`, or a checkpoint that `read_checkpoint` has found whole.
             env: an environment; None makes the one the agent was trained in, if that was given by its id.
             continue_env: whether the environment continues from its saved place (in its stream of problems, of its
                 random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
@@ -255,7 +255,7 @@ class Agent(Loop):
 
         Args:
             given: what `get_parameters` returned, or the path of a checkpoint.
-            exact_match: whether all of it has to be given; if not, what is left out stays as it is.
+            exact_match: whether all of it has to be given; if not, missing parts stay as they are.
 
         Raises:
             ValueError: for names or shapes that the agent does not have.

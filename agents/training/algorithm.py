@@ -47,7 +47,7 @@ class Algorithm(AgentSettings):
         uses_critic: whether the policy needs a critic.
         bootstraps: whether the critic is fitted to advantages plus values; if not, to the return from each step on.
         extras: names of what `advantages` reads in `rollout.extras`, made by passes without gradient; see `extras.py`.
-        lesson: what is learned from a teacher; None for an agent without one.
+        lesson: the settings of learning from a teacher; None for an agent without one.
         needs_teacher: whether there is a policy to learn from, besides the environment.
         teaches_itself: whether it is the trained policy or a copy of it, unless another one is given.
         advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0, so
@@ -55,7 +55,7 @@ class Algorithm(AgentSettings):
             `loss`, and is False for one that defines them and does not say it.
         importance_in_surrogate: whether the surrogate has the importance weights of `mismatch` itself.
         uses_longest: whether `longest` is needed, for which the settings or the environment must have a limit.
-        carried: what the algorithm carries from update to update, by its name in a checkpoint.
+        carried: the algorithm's state between updates, by its name in a checkpoint.
         figures: of the algorithm, for the log of every update.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
     """

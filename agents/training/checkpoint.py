@@ -134,7 +134,7 @@ def while_unchanged(given: str | Path | Checkpoint, read: Callable[[Checkpoint],
     """Return `read` of a checkpoint; both are repeated if another process replaces the folder meanwhile.
 
     Args:
-        given: where it is, or what `read_checkpoint` returned, whose files are not hashed again.
+        given: its path, or the result of `read_checkpoint`, whose files are not hashed again.
         read: called with the checkpoint.
     """
     path = given.path if isinstance(given, Checkpoint) else Path(given)
@@ -190,7 +190,7 @@ def misfit(table: Mapping[str, Any], declared: type) -> str:
 
     Args:
         table: to be checked.
-        declared: a TypedDict of plain types; what is in its containers is not checked.
+        declared: a TypedDict of plain types; the items of its containers are not checked.
     """
     for name, kind in get_type_hints(declared).items():
         if name not in table:

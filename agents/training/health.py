@@ -24,7 +24,7 @@ class FailureWatch:
 
     Attributes:
         totals: episodes of the whole run without a verdict, by kind.
-        recent: the last rollouts: their episodes, and those of each kind in `FAILURES`.
+        recent: the last rollouts: their episodes, and their episodes of each kind in `FAILURES`.
     """
 
     def __init__(self, max_share: float) -> None:

@@ -30,15 +30,15 @@ class Anchor:
         coef: β, at least 0; with 0 no reference is kept and nothing is computed.
         estimator: "k1", "k2", "k3" or "exact".
         place: "reward" or "loss".
-        ratio: what the estimate in the loss is multiplied by, a name in `kl.RATIOS`.
+        ratio: the factor of the estimate in the loss, a name in `kl.RATIOS`.
 
     Raises:
         ValueError: for a ratio with an estimate that takes none.
 
     Attributes:
-        divergence: what the estimator "exact" is of, a name in `kl.DIVERGENCES`.
+        divergence: the divergence that "exact" computes, a name in `kl.DIVERGENCES`.
         copy_of: makes the frozen copy of a policy.
-        is_teacher: whether the reference is a teacher, which is kept whatever β is.
+        is_teacher: whether the reference is a teacher, which is kept for any β.
         is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.

@@ -72,7 +72,7 @@ def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
 def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
     """Leave uninformative figures out of an entry.
 
-    These are the figures of failures as long as there was none in the run, and the share of episodes whose success is
+    These are the figures of failures before the first one in the run, and the share of episodes whose success is
     known if that is all of them, or none.
 
     Args:

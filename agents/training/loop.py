@@ -1,6 +1,6 @@
 """The loop that every agent shares: collect, update, log.
 
-What an algorithm says stands in `algorithm.py`, what an update is in `update.py`.
+The interface of algorithms is in `algorithm.py`, an update in `update.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Loop(Algorithm):
     Attributes:
         policy: trained in place.
         anchor: the KL anchor, with the frozen reference.
-        teaching: what a teacher shows the policy; None without one.
+        teaching: the part that learns from a teacher; None without one.
         policy_optimizer: clips and applies gradients.
         reward_scale: of `normalize_rewards`.
         watchers: functions called with every prepared rollout, before its first optimizer step.
@@ -83,11 +83,11 @@ class Loop(Algorithm):
         longest: steps of the longest episode possible, if the algorithm `uses_longest`.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot stay finished play until the last episode of a rollout is over.
-        trained_timesteps: those of them that updates were made from.
+        trained_timesteps: the steps of these that updates learned from.
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
-        moment: what a checkpoint needs of the instant before the rollout that is being collected.
+        moment: the state for a checkpoint, from before the rollout that is being collected.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
-        extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
+        extra_state: a caller's state for checkpoints: plain values and tensors, by name.
     """
 
     policy: Converted[str | Path | Policy | SavedPolicy | torch.nn.Module, Policy] = argument(kw_only=False)
@@ -201,7 +201,7 @@ class Loop(Algorithm):
         """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
 
         Raises:
-            ValueError: naming what is missing.
+            ValueError: naming the missing part.
         """
         if isinstance(self.env, MissingEnv):
             self.env.reset()
@@ -266,7 +266,7 @@ class Loop(Algorithm):
             callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
             log_interval: updates between two entries of the log, the first of which is of update 1; see
                 `metrics.thinned` for very long runs.
-            tb_log_name: name of the TensorBoard run; None for that of the class, as in "RLOO_1".
+            tb_log_name: name of the TensorBoard run; None for the name of the class, as in "RLOO_1".
             reset_num_timesteps: False continues the count of an earlier call.
             progress_bar: whether to show one (with tqdm and rich).
             total_episodes: episodes to collect, instead of `total_timesteps`.

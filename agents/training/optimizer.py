@@ -39,7 +39,7 @@ class MasterWeights:
         parameters: to be trained.
 
     Attributes:
-        parameters: those given.
+        parameters: the given ones.
         masters: one for each; the parameter itself unless it has 16 bits.
     """
 
@@ -111,7 +111,7 @@ class PolicyOptimizer:
 
     Attributes:
         adam: the optimizer.
-        weights: what it trains.
+        weights: the weights that it trains.
         rate: the present learning rate.
         remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
@@ -168,7 +168,7 @@ class PolicyOptimizer:
         no new evidence, no step. A step that is not finite is skipped.
 
         Args:
-            fault: what was not finite before the gradient was made, "loss" or "log-probabilities"; empty if all was.
+            fault: the value that was not finite before the gradient was made, "loss" or "log-probabilities", or "".
             new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
             share: of the learning rate, for this step.
 

@@ -35,7 +35,7 @@ def warm_start(
         L = - Σ_i Σ_t log π(a_t | s_t) / Σ_i T_i
 
     Args:
-        policy: trained in place; a separate critic then starts from what was learned.
+        policy: trained in place; a separate critic then starts from the trained weights.
         demonstrations: demonstrated episodes, which batches are drawn from, see `Rollout.of_demonstrations`; or a
             function that returns a rollout with this many.
         steps: optimizer steps; 0 does nothing.

@@ -75,7 +75,7 @@ class Lesson:
             advantages of "teacher_log_probs" instead.
         weights: "given" by the user; of the policy itself "averaged", "live" or those of the "start".
         rate: share of the present weights that every update takes into averaged ones.
-        hint_tokens: of the longest hint that the teacher reads; 0 if it reads what the policy reads.
+        hint_tokens: of the longest hint that the teacher reads; 0 without hints.
     """
 
     divergence: str | None = None
@@ -93,7 +93,7 @@ class Teaching:
 
     Args:
         agent: with a policy.
-        lesson: what is learned.
+        lesson: the settings of the teacher.
 
     Raises:
         ValueError: for hints to a policy that does not read text.
@@ -197,7 +197,7 @@ def named_teacher(spec: str | Path) -> Iterator[None]:
     """Refuse, as a teacher, the name of a model that is not trained or that is not found in this context.
 
     Raises:
-        ValueError: with what is allowed.
+        ValueError: with the allowed ones.
     """
     if str(spec) in NAMES:
         raise ValueError(f"the teacher {str(spec)!r} would have random weights; allowed: {ALLOWED}")

@@ -52,12 +52,12 @@ def option(
             given several times.
         help: one sentence.
         flag: such as "--env", if it is not the name.
-        kind: click's type of the values; by default that of the annotation, KEY=VALUE for a table.
+        kind: click's type of the values; by default the annotation's, KEY=VALUE for a table.
         low: the smallest number.
         high: the largest number.
-        above: instead of `low`, what a number must be larger than.
+        above: instead of `low`, the exclusive lower bound of a number.
         shown: the default in words.
-        heading: in `--help-all`, if not that of the class.
+        heading: in `--help-all`, if not the class's.
         required: whether it has to be given.
         envvar: the environment variable that sets it, too.
         objects: whether Python may pass an object, a function or a list in place of its name.
@@ -97,7 +97,7 @@ class Config:
 
     Attributes:
         chosen: the names that were given, in any of these ways.
-        typed: those that were given in Python or on the command line, and not in a file.
+        typed: the names that were given in Python or on the command line, and not in a file.
     """
 
     heading: ClassVar[str] = "Options"
@@ -389,7 +389,7 @@ def named(value: Any) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether a value can be written in a file, and is no object or function of Python."""
+    """Return whether a value can be written in a file, and is not an object or function of Python."""
     if isinstance(value, Mapping):
         return all(map(is_plain, value.values()))
     if isinstance(value, (list, tuple)):

@@ -165,7 +165,7 @@ class Study:
         held: keeps the folder locked.
 
     Attributes:
-        agents: all of this folder's, also those of earlier commands.
+        agents: all of this folder's, including earlier commands'.
         seeds: the number of seeds, of this command or an earlier one.
 
     Raises:

@@ -193,7 +193,7 @@ def _file(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: 
         overwrite: whether `out` may be replaced.
 
     Raises:
-        ValueError: if there is no place for the file.
+        ValueError: if `out` exists or has another suffix than .jsonl, or a part of its path is a file.
         OSError: if it cannot be written.
     """
     if out is not None and out.suffix != ".jsonl":

@@ -178,9 +178,9 @@ def play_episodes(
     """Play `wanted` episodes, or until the user stops; return the result that --json prints.
 
     Args:
-        game: what is played.
+        game: the environment to play.
         onlooker: the policy, if any.
-        draw: lets the policy play, which is shown; None for somebody who types.
+        draw: lets the policy play, which is shown; None for a user who types.
         seed: of the first episode.
         wanted: how many; None for no end.
     """

@@ -40,7 +40,7 @@ def begun_config(config: R) -> R:
     """Return the config of the run that is resumed, in which the options given now replace the earlier ones.
 
     Raises:
-        ValueError: if the folder is not that of a run, or the run was given an object of Python that is not passed.
+        ValueError: if the folder is not a run's, or the run was given an object of Python that is not passed.
     """
     assert config.resume is not None
     where = str(config.resume)
@@ -92,7 +92,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run.
 
     Args:
-        config: that of the run, with what is given now.
+        config: of the run, with the options given now.
         held: keeps the folder locked.
 
     Raises:

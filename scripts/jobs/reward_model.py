@@ -92,7 +92,7 @@ def _prepared(config: RewardModelConfig) -> tuple[Any, Any, Any, Any]:
     """Return the model, its tokenizer, the training pairs and the held-out pairs; writes nothing.
 
     Raises:
-        ValueError: for options out of range, and whatever is wrong with the file, the model or the tokenizer.
+        ValueError: for options out of range, and for faults of the file, the model or the tokenizer.
     """
     transformers_logging.disable_progress_bar()
     if config.learning_rate is not None:

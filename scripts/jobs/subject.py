@@ -43,7 +43,7 @@ class Subject:
     """A policy that has not been loaded yet.
 
     Args:
-        spec: what the user typed.
+        spec: the user's argument.
         saved: the checkpoint, found whole; None for a model.
         env_id: of the environment.
         env_kwargs: its arguments.

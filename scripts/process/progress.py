@@ -34,7 +34,7 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
     Args:
         title: of the work.
         total: the amount of work.
-        done: what was done before.
+        done: the work that was done before.
         passing: whether the line vanishes at the end, or none is printed then.
 
     Yields:

@@ -114,7 +114,7 @@ class History:
     Attributes:
         columns: of progress.csv, NaN where a cell is empty [rows], by name.
         config: the options.
-        result: what the run printed at its end; empty for one that is still running or was killed.
+        result: the result that the run printed at its end; empty for one that is still running or was killed.
         folder: of the run; None for one of which there are figures alone.
     """
 

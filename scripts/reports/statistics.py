@@ -104,7 +104,7 @@ def _interval(figures: Mapping[str, Any], figure: str) -> tuple[float, float]:
 
 
 def outcome_of(results: Sequence[Mapping[str, Any]], figure: str, of: str = "eval") -> dict[str, Any]:
-    """Return what runs reached, as the row of a table; None for what no run has.
+    """Return the results of runs as the row of a table; None for figures that no run has.
 
     Args:
         results: result.json of each run, {} for one that has not ended.

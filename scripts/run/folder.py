@@ -255,7 +255,7 @@ def check_place(folder: Path) -> None:
     """Check that a folder can be made here: no part of its path is a file.
 
     Raises:
-        ValueError: naming what is in its place.
+        ValueError: naming the file or folder in its place.
     """
     for part in (folder, *folder.parents):
         if part.exists() and not part.is_dir():

@@ -92,7 +92,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]
     """Return episodes as samples.jsonl has them.
 
     Args:
-        task: whose problems they are of.
+        task: that posed their problems.
         rollout: a `Batch` has advantages, too.
         facts: added to each row.
 
@@ -201,7 +201,7 @@ class SampleLog:
 
     Args:
         path: of the file.
-        agent: whose training is watched.
+        agent: that is trained.
     """
 
     def __init__(self, path: Path, agent: Agent) -> None:

@@ -33,7 +33,7 @@ class Choice(ReferenceVerifier):
     with the texts of two choices, with a text that two choices share and no label, or with a label and the text of
     another choice, gives no answer.
 
-    Prompts and alphabet: those of the listed problems. The problem's metadata has "choices": a list of texts, labelled
+    Prompts and alphabet: from the listed problems. The problem's metadata has "choices": a list of texts, labelled
     A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The reference is a
     label or a text; one that is none of the choices is the verdict "error". Not caught: a guess, which is right one
     time in as many as there are choices; what a sentence says about its choice ("not B", "B or C").

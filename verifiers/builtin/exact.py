@@ -47,7 +47,7 @@ class Exact(ReferenceVerifier):
     option forgives it. Part of the answer, or the answer with something after it, scores 0. An empty answer, or one
     of which the options leave nothing, is the verdict "error".
 
-    Prompts and alphabet: those of the listed problems. Nothing wrong is known to be paid for
+    Prompts and alphabet: from the listed problems. Nothing wrong is known to be paid for
     beyond what the options forgive: with NFKC, ４６ is 46 and x² is x2.
 
     Args:

@@ -19,7 +19,7 @@ class Format(Verifier):
     order scores 0, and so does any text outside but whitespace. A section is empty without a letter, digit, punctuation
     mark or symbol that shows: spaces, control characters and characters without width do not count.
 
-    Prompts and alphabet: those of the listed problems. Not caught: what stands in the
+    Prompts and alphabet: from the listed problems. Not caught: what stands in the
     sections is not read, so any words in the right tags score; give it a small weight next to a verifier of the answer.
 
     Args:

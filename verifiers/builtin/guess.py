@@ -33,7 +33,7 @@ class Guess(Verifier):
 
     Args:
         largest: the largest number, 2 to 1,000,000; with several levels, of the highest.
-        turns: guesses per episode, 1 to 100; None for those that bisection needs.
+        turns: guesses per episode, 1 to 100; None for as many as bisection needs.
         levels: number of difficulty levels, drawn uniformly: each has half the numbers of the next, and at least 2.
     """
 

@@ -169,7 +169,7 @@ class IFEval(Verifier):
     capitals are not split at "'"; english_capital and english_lowercase read the case, not the language; keywords are
     texts, not patterns.
 
-    Prompts and alphabet: those of the listed problems. Not caught: what a completion says is not read.
+    Prompts and alphabet: from the listed problems. Not caught: what a completion says is not read.
 
     Args:
         partial: reward the share of the instructions that are followed.

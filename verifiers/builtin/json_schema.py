@@ -44,7 +44,7 @@ class JsonSchema(Verifier):
     The problem's metadata may have a "schema", which is used first. A schema may refer to its own parts
     (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
 
-    Prompts and alphabet: those of the listed problems; the answer, if any, is a
+    Prompts and alphabet: from the listed problems; the answer, if any, is a
     document that the schema accepts. Not caught: whatever the schema lets through; without "required" and
     "additionalProperties" that is a lot. Some schemas take exponential time ("pattern", references), so verdicts are
     reached in worker processes that are killed at the deadline.

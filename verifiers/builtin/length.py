@@ -25,7 +25,7 @@ class Length(Verifier):
     Whitespace at both ends does not count, and words are what whitespace separates. With a margin of 10, a completion
     that is 5 too long gets 0.5. An empty completion scores 0 unless the minimum is 0.
 
-    Prompts and alphabet: those of the listed problems. Not caught: only
+    Prompts and alphabet: from the listed problems. Not caught: only
     the length is checked, so junk of the right length scores; combine it with a verifier of the answer.
 
     Args:

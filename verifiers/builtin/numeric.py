@@ -23,7 +23,7 @@ class Numeric(ReferenceVerifier):
     Numbers are compared exactly, as fractions. Where the prompt or the reference says percent, 25% is 25, else 0.25.
     If the reference has a unit, the answer has the same one or none; nothing is converted.
 
-    Prompts and alphabet: those of the listed problems. Not caught: what a sentence says about its number ("not 18",
+    Prompts and alphabet: from the listed problems. Not caught: what a sentence says about its number ("not 18",
     "18 or 19"); a wrong unit where the reference has none; a wrong noun (18 pears for 18 apples).
 
     Args:

@@ -20,7 +20,7 @@ class ReferenceVerifier(Verifier):
             `<answer>46</answer>`; without that section, or with two, the reward is 0. With "/think", judge what follows
             `</think>`, which must be there once.
         place: where the answer stands, one of `PLACES`; None for a verifier that compares all of the text.
-        owner: its name in messages; that of the class in small letters by default.
+        owner: its name in messages; by default the name of the class in small letters.
 
     Raises:
         ValueError: if `inside` is not a valid tag, or for another place.

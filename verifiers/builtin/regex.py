@@ -38,7 +38,7 @@ class Regex(Verifier):
     Some patterns, such as `(a+)+b`, take exponential time, and Python cannot interrupt them. So this verifier runs in
     worker processes, which are killed at the deadline; the verdict is then a "timeout".
 
-    Prompts and alphabet: those of the listed problems; the answer, if any, is a text
+    Prompts and alphabet: from the listed problems; the answer, if any, is a text
     that matches. Not caught: whatever the pattern lets through; `$` and `\Z` are not needed, and `\s` and `[^,]` match
     line ends.
 

@@ -30,7 +30,7 @@ class RewardModel(WithPoser):
     special token stays text. An input that is too long for the model loses its beginning; the model cannot tell unknown
     characters apart.
 
-    Prompts and alphabet: those of the verifier `problems_of`, else of the listed problems. Not caught: a
+    Prompts and alphabet: from the verifier `problems_of`, else from the listed problems. Not caught: a
     learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
     success rate of a verifier beside it, and anchor the policy with --kl-coef.
 

@@ -29,13 +29,13 @@ class Weighted(WithPoser):
     listed. A completion is a success if every part with a positive weight counts it as one, or the one part that
     `success_of` names. If a part fails, or the sum is beyond float32, the whole verdict is a failure; a part that is
     not applicable adds nothing. Parts that want worker processes get them; async reward functions run side by side.
-    Prompts: those of the part that poses the problems. Alphabet: the parts' alphabets together. Not caught: what no
+    Prompts: from the part that poses the problems. Alphabet: the parts' alphabets together. Not caught: what no
     part catches; and a part with a small weight still pays for wrong answers.
 
     Args:
         parts: maps a name to a weight, or to a mapping with `weight`, the verifier's own arguments, and `verifier` if
             the name is not the verifier's: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
-        success_of: the part that says what a success is; None for all parts with a positive weight.
+        success_of: the part that decides about success; None for all parts with a positive weight.
 
     Raises:
         ValueError: for no parts, a weight that is not a number, weights whose sum is beyond float32, an unknown

@@ -56,7 +56,7 @@ class CallCase:
         function: its name.
         arguments: plain data.
         keywords: plain data by name.
-        expected: what it has to return.
+        expected: the value that it has to return.
         comparison: tells whether a returned value passes, given the expected one.
     """
 

@@ -38,7 +38,7 @@ def calculate(expression: str, operators: Mapping[type, Operation]) -> tuple[Fra
 
     Args:
         expression: numbers without exponents, operators and parentheses.
-        operators: of `OPERATORS`, those that it may have.
+        operators: the allowed ones of `OPERATORS`.
 
     Raises:
         ValueError: for anything else, a division by zero, or a value that is too large.

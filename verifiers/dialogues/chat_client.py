@@ -45,7 +45,7 @@ class Client:
 
     Args:
         ask: answers a request.
-        is_async: whether `create` is awaited, as that of `openai.AsyncOpenAI()`.
+        is_async: whether `create` is awaited, as in `openai.AsyncOpenAI()`.
     """
 
     def __init__(self, ask: Callable[[Mapping[str, Any]], dict[str, Any]], is_async: bool) -> None:
@@ -87,7 +87,7 @@ def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str
         wanted: the limits that it must have; more tokens will do; none for any.
 
     Raises:
-        RefusedError: for what an environment cannot do.
+        RefusedError: for a request that an environment cannot serve.
     """
     given = {name: each for name, each in request.items() if each is not None and type(each).__name__ not in UNSET}
     for name, value in given.items():
@@ -161,7 +161,7 @@ def completion(number: int, turn: str, limits: Mapping[str, Any]) -> dict[str, A
 
     Args:
         number: of the call.
-        turn: what the model wrote.
+        turn: the model's text.
         limits: of the call; see `limits_of`.
     """
     tools = {tool["function"]["name"]: tool for tool in limits["tools"]}

@@ -51,7 +51,7 @@ class EnvironmentClass(WorldVerifier):
             "my_env.py:Environment".
         functions: reward functions beside `get_reward`, or their names. They may ask for `environments`; completions
             are lists of messages with the calls and their results.
-        weights: of the rewards, that of `get_reward` first; 1 by default.
+        weights: of the rewards, first of `get_reward`; 1 by default.
         turns: with calls, in an episode.
         result_length: characters of all results of a turn.
         success_reward: the least reward of an episode that counts as a success.

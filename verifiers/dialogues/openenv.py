@@ -42,7 +42,7 @@ class OpenEnv(WorldVerifier):
     a message and counted as `invalid_actions`.
 
     An observation is shown as its only text field, else as JSON; longer ones are cut, and counted as
-    `cut_observations`. Reward: that of each step; the last one is the verdict's.
+    `cut_observations`. Reward: from each step; the last one is the verdict's.
 
     If the server allows fewer sessions than there are episodes, they take turns: an episode that goes on repeats its
     actions in a new session. So does one whose session is lost, which is counted as `reconnects`. An environment that

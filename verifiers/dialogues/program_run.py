@@ -31,7 +31,7 @@ class ProgramRun:
         program: with `solve`, `judged` and a limit of time; see `Program`.
         problem: that it gets.
         seed: of the global random states as it sees them.
-        limits: that its calls must have; none for those of its first call.
+        limits: that its calls must have; none for the limits of its first call.
     """
 
     def __init__(self, program: Any, problem: Problem, seed: int, limits: Mapping[str, Any] = {}) -> None:

@@ -113,7 +113,7 @@ class Stepping(Playing):
 class Gym(SteppedWorld):
     """A Gymnasium environment with texts as observations and actions; each turn earns the reward of its step.
 
-    A problem is a seed, and the prompt is what the environment observes first. Equal seeds and equal actions must give
+    A problem is a seed, and the prompt is the first observation. Equal seeds and equal actions must give
     equal observations, because worker processes replay episodes. Global random states are kept apart from ours.
 
     Args:
@@ -165,7 +165,7 @@ class Gym(SteppedWorld):
 class Gem(SteppedWorld):
     """An environment of GEM; each turn earns the reward of its step.
 
-    A problem is a seed, and the prompt is what the environment says first. GEM's global random state is kept apart from
+    A problem is a seed, and the prompt is the first observation. GEM's global random state is kept apart from
     ours. The package gem-llm 0.1.0 allows Python 3.11 and 3.12. Environments of lists of questions download them.
 
     Args:

@@ -177,7 +177,7 @@ class Play(Playing):
     """A game.
 
     Attributes:
-        board: what the game says first after its rules.
+        board: the game's first text after its rules.
     """
 
     def __init__(self, verifier: TextArena, seed: int) -> None:

@@ -156,7 +156,7 @@ class Toolbox:
     Args:
         tools: with different names.
         result_length: characters of all results of a turn together.
-        failed: what the model reads of a call that failed; None for a message that says why.
+        failed: the reply to a call that failed; None for a message that says why.
 
     Raises:
         ValueError: for two tools of the same name, or a `result_length` that is too small.

@@ -35,7 +35,7 @@ class WithTools(WithPoser):
         turns: with calls, beside those of the verifier.
         result_length: characters of all results of a turn together.
         alphabet: of prompts, calls and results; None for printable ASCII and the verifier's.
-        failed: what the model reads of a call that failed; None for a message that says why.
+        failed: the reply to a call that failed; None for a message that says why.
 
     Raises:
         ValueError: for no tools, two of the same name, and as `make_tool` says.

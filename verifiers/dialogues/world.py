@@ -25,7 +25,7 @@ class Playing(Dialogue):
     """An episode of an environment.
 
     Attributes:
-        opening: what the environment says first.
+        opening: the first observation.
     """
 
     opening: str
@@ -35,7 +35,7 @@ class WorldVerifier(Verifier):
     """An environment of another library, as a verifier.
 
     A problem is a seed: all episodes of a group, in every process, begin from `reset` with the same one. The prompt is
-    what the environment says first. A turn of the model is an action, and the reply is the next observation.
+    the environment's first observation. A turn of the model is an action, and the reply is the next observation.
     """
 
     def playing(self, seed: int) -> Playing:

@@ -30,12 +30,12 @@ class Isolated:
 
     A verdict that takes too long has the status `timeout`: its worker is killed with everything it started, and
     replaced. If the verifier raises, exits, returns nonsense, prints without end or asks for too much memory, the
-    status is `error`. Verdicts come in the order of the completions. Only a `MiscountError` reaches whoever waits.
+    status is `error`. Verdicts come in the order of the completions. Only a `MiscountError` is raised.
 
     Args:
         verifier: sent to the workers with cloudpickle; its verdicts come back as plain data.
         workers: number of processes; None for one per core. They start when they are needed.
-        timeout: seconds per verdict; None for that of the verifier's `execution`.
+        timeout: seconds per verdict; None for the timeout of the verifier's `execution`.
         memory_mb: memory of each worker, in MiB; None for 2048.
 
     Raises:

@@ -96,7 +96,7 @@ def run(
     Args:
         files: texts by name; the first one is the program, the others are next to it.
         stdin: standard input.
-        limits: what it may use.
+        limits: of the sandbox.
         isolated: whether it runs in separate namespaces.
 
     Raises:

@@ -88,7 +88,7 @@ class Worker:
 
         Raises:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
-            WorkerError: if the worker died, or was killed because what it wrote is too much or no answer.
+            WorkerError: if the worker died, or was killed because its output is too long or not an answer.
         """
         deadline, self._printed = time.monotonic() + seconds, 0
         self._asked += 1
