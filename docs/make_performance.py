@@ -16,9 +16,11 @@ from rlenv._benchmarks.tables import ROWS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-IN_README = {  # in three rows: a benchmark, which of its rows, and what it is called there
+IN_README = {  # in five rows: a benchmark, which of its rows, and what it is called there
     "GRPO on long prompts, against TRL": ("trl-prompt", 0),
+    "GRPO, a model of 31 million weights, against TRL": ("trl-30m", 0),
     "GRPO on short answers, against TRL": ("trl-grpo", 0),
+    "GRPO on answers of unequal length, against TRL": ("trl-long", 0),
     "CartPole to a return of 475, against stable-baselines3's PPO ¹": ("sb3", 0),
 }
 
