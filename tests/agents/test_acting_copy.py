@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from diagonal import diagonal
 from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, Qwen2Config
@@ -45,8 +46,7 @@ def logits(model, rows):
 TOLERANCES = {torch.float64: EXACT, torch.float32: ROUNDING, torch.bfloat16: 0.1}
 
 
-@pytest.mark.parametrize("targets", [None, "all-linear", "k_proj,down_proj,up_proj"])
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@diagonal("dtype, targets", list(TOLERANCES), [None, "all-linear", "k_proj,down_proj,up_proj"])
 def test_a_copy_computes_what_the_model_does_and_follows_it(dtype, targets, packed):
     model = qwen2(dtype, targets)
     copied = acting_copy(model)
@@ -111,7 +111,7 @@ def test_nothing_is_packed_where_it_is_switched_off_or_steps_have_too_few_rows(s
     packed.clear()  # of the model's trial
     collect(policy, envs)
     assert not packed
-    assert tiny_policy("llama", text_envs(20), dtype="float32") and packed, "the trial packs"
+    assert tiny_policy("llama", text_envs(20), dtype="float32", pack_weights=True) and packed, "the trial packs"
 
 
 def test_a_hook_on_the_trunk_sees_every_step():

@@ -4,6 +4,7 @@ The weights are larger than any trained model's, so that the next token depends 
 a policy that reads a wrong context, position or temperature gets clearly other log-probabilities.
 """
 
+import copy
 import zlib
 
 import gymnasium as gym
@@ -80,13 +81,26 @@ def norm_in_double(model):
                 setattr(parent, name, norm)
 
 
-def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, cls=LanguageModelPolicy, layers=1, **kwargs):
-    """Return a policy over the environment's vocabulary around a tiny model."""
-    model = tiny_model(name, int(envs.single_action_space.n), seed, layers=layers)
-    if dtype == "float64":
-        norm_in_double(model)
+def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, layers=1, **kwargs):
+    """Return a policy over the environment's vocabulary around a tiny model.
+
+    Without further arguments, some of which draw weights, it is a copy: making one takes ten times as long, since it
+    tries itself out.
+    """
     spaces = (envs.single_observation_space, envs.single_action_space)
-    return cls(*spaces, model, temperature=temperature, dtype=dtype, **kwargs)
+    known = (name, str(spaces), temperature, dtype, seed, layers)
+    if kwargs or known not in _MADE:
+        model = tiny_model(name, int(envs.single_action_space.n), seed, layers=layers)
+        if dtype == "float64":
+            norm_in_double(model)
+        made = LanguageModelPolicy(*spaces, model, temperature=temperature, dtype=dtype, **kwargs)
+        if kwargs:
+            return made
+        _MADE[known] = made
+    return copy.deepcopy(_MADE[known])
+
+
+_MADE = {}  # what is copied
 
 
 def reward_of(prompt, completion):
