@@ -240,24 +240,6 @@ def altered(path, **facts):
     return path
 
 
-SHOUT = f"{MODULE}:shout"
-WEIGHTED = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, SHOUT: 1}}}
-NAMED = {
-    "environment": {"env": f"{MODULE}:Trap-v0", "env_kwargs": {}},
-    "verifier": {"env_kwargs": {"verifier": SHOUT, **LISTED}},
-    "verifier that says it is trusted": {"env_kwargs": {"verifier": SHOUT, "trust": True, **LISTED}},
-    "part": {"env_kwargs": WEIGHTED},
-}
-
-
-@pytest.mark.parametrize("facts", NAMED.values(), ids=NAMED)
-def test_loading_imports_no_module_that_only_the_checkpoint_names(facts, somebodys, tmp_path):
-    text().save(tmp_path / "agent")
-    with pytest.raises(ValueError, match=rf"'{MODULE}:\w+.*pass --trust \(Python: trust=True\)"):
-        load(altered(tmp_path / "agent", **facts))
-    assert MODULE not in sys.modules
-
-
 def test_what_the_user_names_or_trusts_is_imported(somebodys, tmp_path):
     agent = text(verifier=somebodys)
     agent.save(tmp_path / "agent")

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from diagonal import diagonal, slow
 from dialogues import calling, number_of, talking
 from engine_models import check_greedy, check_replayed
 from fake_engine import FakeEngine
@@ -26,6 +27,9 @@ from rlenv.verifiers import Problem, Verdict, Verifier
 
 EPISODES = 12
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
+
+
+ODD = {"surplus": 3, "shuffles": True, "short": 3}  # parts of answers, in another order, with tokens too many
 
 
 def answers(**kwargs):
@@ -58,8 +62,7 @@ def test_surplus_and_order_change_nothing():
     assert plain == other and torch.equal(weights(one), weights(two))
 
 
-@pytest.mark.parametrize("faults", [{}, {"short": 2}, {"surplus": 3, "shuffles": True, "short": 3}])
-@pytest.mark.parametrize("envs", [answers, dialogues])
+@pytest.mark.parametrize(("envs", "faults"), [(answers, {"short": 2}), (dialogues, {}), (dialogues, ODD)])
 def test_trained_tokens_are_those_that_the_engine_wrote_after_their_context(envs, faults):
     agent = made(envs(), faults)
     (rollout, *_), _ = trained(agent, 1)
@@ -81,7 +84,7 @@ def test_trained_tokens_are_those_that_the_engine_wrote_after_their_context(envs
             count = common(same, actions[step:last], at[step:last])
             context += actions[step : step + count]
             step, several = step + count, several + 1
-    assert several > EPISODES or (envs is answers and not faults)
+    assert several > EPISODES
 
 
 def common(turn, actions, columns):
@@ -111,8 +114,8 @@ def test_many_slots_play_what_one_slot_plays():
 @pytest.mark.parametrize("make", [talking, calling])
 def test_episodes_are_what_single_steps_make(make):
     """With replies, results of a tool, failed calls, stop strings, parts of turns and surplus tokens."""
-    agent = made(make(30), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=100)
-    check_replayed(agent, make, 100, turns=200, calls=40, errors=5)
+    agent = made(make(20), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=40)
+    check_replayed(agent, make, 40, turns=80, calls=15, errors=2)
 
 
 def test_the_gradient_is_that_of_our_own_decoder():
@@ -161,8 +164,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
-@pytest.mark.parametrize("name", FAULTS)
+@diagonal("name, staleness", list(FAULTS), [0, 1])
 def test_the_guard_sends_the_weights_again_and_then_ends_the_run(name, staleness):
     agent = made(faults=FAULTS[name], staleness=staleness)
     with pytest.raises(EngineError, match=r"differ by .* after the weights were sent again"), pytest.warns(UserWarning):
@@ -238,24 +240,19 @@ def ending(value):
 SPOILED = {  # what one answer of a round has instead of its own; what the line names beside the request
     "-inf": ({"log_probs": ending(-math.inf)}, "log-probability -inf"),
     "nan": ({"log_probs": ending(math.nan)}, "log-probability nan"),
-    "inf": ({"log_probs": ending(math.inf)}, "log-probability inf"),
     "beyond float32": ({"log_probs": ending(-1e39)}, r"log-probability -1e\+39"),
     "above 0": ({"log_probs": ending(0.01)}, "log-probability 0.01"),
     "a probability": ({"log_probs": lambda given: np.exp(given)}, "log-probability 0.*at most 0"),
     "no numbers": ({"log_probs": lambda given: [None] * len(given)}, "log-probabilities that are not numbers.*None"),
-    "texts": ({"log_probs": lambda given: list(map(str, given))}, "log-probabilities that are not numbers"),
     "a list of lists": ({"log_probs": lambda given: [[x] for x in given]}, "log-probabilities that are not numbers"),
-    "one too few": ({"log_probs": lambda given: given[1:]}, "tokens with .* log-probabilities"),
     "one too many": ({"log_probs": lambda given: [-1.0, *given]}, "tokens with .* log-probabilities"),
     "a fraction": ({"tokens": ending(1.5)}, "tokens that are not whole numbers.*1.5"),
-    "flags": ({"tokens": lambda given: [True] * len(given)}, "tokens that are not whole numbers"),
     "below the vocabulary": ({"tokens": ending(-1)}, "token -1.*0 to 9"),
     "beyond 64 bits": ({"tokens": ending(2**70)}, "tokens that are not whole numbers"),
 }
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("name", SPOILED)
+@pytest.mark.parametrize(("name", "greedy"), [*((name, False) for name in SPOILED), ("nan", True)])
 def test_one_answer_that_cannot_be_ends_the_run_whether_the_guard_sees_it_or_not(name, greedy):
     agent, (changes, said) = made(), SPOILED[name]
     spoiling(agent.engine, **changes)
@@ -315,7 +312,7 @@ def test_a_wrapper_that_cannot_step_some_slots_is_refused():
         trained(made(envs), 1)
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("staleness", [slow(0), 1])
 def test_a_resumed_run_asks_for_the_same(tmp_path, staleness):
     """Of the rollout that was written ahead nothing is kept: it is written again, with the weights as they are."""
     first = made(staleness=staleness)
@@ -441,13 +438,13 @@ STALE = {
 def test_a_rollout_ahead_does_not_depend_on_the_clock(name):
     """Whether the engine is slow or the update: the same episodes, levels and weights."""
     found = []
-    for slow in ("engine", "update"):
+    for late in ("engine", "update"):
         agent = STALE[name]()
-        if slow == "engine":
+        if late == "engine":
             agent.engine.write = delayed(agent.engine.write)
         else:
             agent.update = delayed(agent.update)
-        rollouts, metrics = trained(agent, 8)
+        rollouts, metrics = trained(agent, 6)
         said = [rollout.observations["tokens"].tolist() for rollout in rollouts]
         found.append((said, metrics, weights(agent).tolist()))
         assert metrics[-1]["train/engine_dropped"] == 0
@@ -466,7 +463,7 @@ def delayed(call):
     return late
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("staleness", [slow(0), 1])
 def test_an_evaluation_between_updates_changes_nothing(staleness):
     """It sends the present weights, while the rollout that was written ahead is of those before."""
     found = []

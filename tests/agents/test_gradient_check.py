@@ -15,7 +15,6 @@ from rlenv.agents import (
     RLOO,
     Agent,
     Distillation,
-    DrGRPO,
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
@@ -26,7 +25,7 @@ from rlenv.agents.exact import World, true_gradient
 from rlenv.agents.gradient_check import check_gradient
 
 SMALL, DIALOGUES = World(2, 2, end=0), World(2, 2, end=0, turns=2)
-ONE_PROMPT = {"episodes": 3, "group_size": 3, "world": SMALL}
+ONE_PAIR, ONE_PROMPT = {"episodes": 2, "world": SMALL}, {"episodes": 3, "group_size": 3, "world": SMALL}
 
 
 class HalfBatchMean(RLOO):
@@ -61,20 +60,16 @@ class SummedA2C(A2C):
 @pytest.mark.parametrize(
     ("cls", "settings", "error", "direction", "meaning"),
     [
-        (Reinforce, {"group_size": 1}, 0, 1, "unbiased"),
-        (RLOO, {"world": SMALL}, 0, 1, "unbiased"),
+        (Reinforce, {"group_size": 1, "episodes": 1}, 0, 1, "unbiased"),
         (RLOO, {"world": DIALOGUES, "gamma": 0.9, "episodes": 2}, 0, 1, "unbiased"),
-        (ReMax, {"episodes": 2, "world": World(3, 2, end=0)}, 0, 1, "unbiased"),
-        (ReMax, {"world": SMALL}, 0, 1, "unbiased"),
-        (AgainstADraw, {"world": SMALL, "episodes": 2}, 0, 1, "unbiased"),
+        (ReMax, {"world": SMALL, "episodes": 2}, 0, 1, "unbiased"),
+        (AgainstADraw, {"world": SMALL, "episodes": 1, "group_size": 1}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"group_size": 1, "baseline": "running-mean"}, 0, 1, "unbiased"),
-        (SummedA2C, {"world": SMALL, "gae_lambda": 0.3}, 0, 1, "unbiased"),
+        (SummedA2C, {"world": DIALOGUES, "gae_lambda": 0.3, "episodes": 1, "group_size": 1}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"baseline": "batch-mean", **ONE_PROMPT}, 1 / 3, 1, "right direction, scaled by 0.667"),
-        (ReinforceBaseline, {"baseline": "batch-mean", "world": SMALL}, 1 / 4, 1, "0.75"),
         (HalfBatchMean, ONE_PROMPT, 1 / 6, 1, "scaled by 0.833"),
-        (DrGRPO, {"world": SMALL, "episodes": 2}, 3 / 4, 1, "scaled by 0.25"),
-        (ReinforceBaseline, {"world": SMALL, "gamma": 0.5}, 0.1358, 0.9915, "7.5° off"),  # leaves out γ^t
-        (ReinforcePlusPlus, {"world": SMALL}, 0.1973, 0.9912, "7.6° off"),
+        (ReinforceBaseline, {**ONE_PAIR, "gamma": 0.5}, 0.1538, 0.9892, "8.4° off"),  # leaves out γ^t
+        (ReinforcePlusPlus, ONE_PAIR, 1.3877, -0.9984, "176.8° off"),
     ],
 )
 def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
@@ -107,11 +102,12 @@ def test_noise_is_the_variance_over_all_rollouts():
 
 
 def test_resampling_is_played_to_its_end():
-    """A second round comes after three equal answers, so it adds their probability times the first round's gradient."""
-    one, two = (check_gradient(DAPO, **ONE_PROMPT, updates=False, max_rounds=rounds) for rounds in (1, 2))
+    """A second round comes after two equal answers, so it adds their probability times the first round's gradient."""
+    one = check_gradient(DAPO, **ONE_PAIR, updates=False, max_rounds=1)
+    two = check_gradient(DAPO, updates=False, max_rounds=2)  # its world is smaller by default
     logits = torch.randn(1, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    equal = SMALL.log_probs(logits).exp().pow(3).sum()
-    assert (one.rollouts, two.rollouts) == (27, 24 + 3 * 27)
+    equal = SMALL.log_probs(logits).exp().square().sum()
+    assert (one.rollouts, two.rollouts) == (9, 6 + 3 * 9) and not two.prompts
     assert two.scale / one.scale == pytest.approx(1 + float(equal), rel=1e-6)
 
 
@@ -130,17 +126,17 @@ class Lucky(RLOO):
 @pytest.mark.parametrize(
     ("cls", "settings", "message"),
     [
-        (RLOO, {"episodes": 6}, "50 rollouts"),
-        (DAPO, ONE_PROMPT, "50 rollouts.*max_rounds"),
+        (RLOO, {"episodes": 6}, "30 rollouts"),
+        (DAPO, {"max_rounds": 2}, "30 rollouts.*max_rounds"),
         (RLOO, {"episodes": 3, "world": SMALL}, "group_size=2 does not divide"),
         (RLOO, {"rewards": [1] * 4}, "the true gradient is 0"),
         (RLOO, {"rewards": [0, 1]}, "4 answers.*got 2"),
         (Distillation, {}, "Distillation learns from a teacher"),
-        (Lucky, {"world": SMALL, "episodes": 2}, "Lucky"),
+        (Lucky, ONE_PAIR, "Lucky"),
     ],
 )
 def test_what_cannot_be_checked_is_one_line(cls, settings, message, monkeypatch):
-    monkeypatch.setattr(gradient_check, "MOST_ROLLOUTS", 50)
+    monkeypatch.setattr(gradient_check, "MOST_ROLLOUTS", 30)
     with pytest.raises(ValueError, match=message):
         check_gradient(cls, **settings)
 
@@ -152,11 +148,9 @@ def test_a_gradient_that_is_not_finite_and_one_that_is_nothing():
         def advantages(self, rollout):
             return super().advantages(rollout) * self.factor
 
-    assert check_gradient(Nothing, world=SMALL, episodes=2, updates=False).meaning == "no gradient"
+    assert check_gradient(Nothing, **ONE_PAIR, updates=False).meaning == "no gradient"
     Nothing.factor = float("nan")
-    assert check_gradient(Nothing, world=SMALL, episodes=2, updates=False).meaning == "not finite"
-    Nothing.factor = -1.0
-    assert "away" in check_gradient(Nothing, world=SMALL, episodes=2, updates=False).meaning
+    assert check_gradient(Nothing, **ONE_PAIR, updates=False).meaning == "not finite"
 
 
 # What a gradient at a ratio of 1 does not show.
@@ -169,7 +163,7 @@ def few(monkeypatch):
     monkeypatch.setattr(gradient_check, "WORLDS", (SMALL,))
 
 
-RARE = {"ForgetsTheDiscount", "NeverClips", "ForgottenWeights"}
+RARE = {"ForgetsTheDiscount", "NeverClips", "ForgottenWeights", "OwnReward", "Whitens", "Auxiliary", "IdleTerm"}
 MISTAKES = [slow(*pair) if pair[0].__name__ in RARE else pair for pair in PLANTED.items()]
 
 
@@ -185,7 +179,7 @@ UNLIKE_PPO = {"gspo", "luspo", "gmpo", "sapo", "vespo", "topr", "kl-cov", "clip-
 SAY_NOTHING_OF_DISCOUNTS = {"reinforce-plus-plus", "a2c", "ppo", "vapo", "dapo", "delightful"}
 
 
-OWN = {"reinforce", "rloo", "ppo", "grpo", "dapo", "gspo", "cispo", "topr", "clip-cov"}  # the others are slow
+OWN = {"rloo", "ppo", "gspo", "clip-cov"}  # the others are slow
 CHECKED = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
 
 
@@ -203,16 +197,9 @@ def test_ours_have_no_fault_and_the_ratio_that_their_papers_say(name, few):
         assert update.off_ppo < 1e-6
 
 
-def test_agents_that_sample_again_get_a_smaller_world():
-    found = check_gradient(DAPO, max_rounds=2, updates=False)
-    assert found.rollouts == 6 + 3 * 9 and not found.prompts
-
-
 def test_passes_and_a_range_of_your_own(few):
-    found = check_gradient(
-        GRPO, world=SMALL, episodes=2, num_epochs=3, num_minibatches=1, clip_range=0.1, max_ratio=1.3
-    )
+    found = check_gradient(GRPO, **ONE_PAIR, num_epochs=3, num_minibatches=1, clip_range=0.1, max_ratio=1.3)
     assert (found.update.steps, found.update.clip_range, found.update.stops) == (3, (0.9, 1.1), ("all", "none"))
     assert any("3 steps" in said for said in found.checked) and "a second prompt" in found.unchecked
-    one = check_gradient(GRPO, world=SMALL, episodes=2, num_epochs=1, num_minibatches=1)
+    one = check_gradient(GRPO, world=World(2, 1), episodes=2, num_epochs=1, num_minibatches=1)
     assert one.update.steps == 1 and any("ratios" in said for said in one.unchecked)

@@ -60,7 +60,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", [slow(name) if name in ("40 slots", "dialogues of gpt2") else name for name in CASES])
+RARE = ("40 slots", "dialogues of gpt2", "mistral", "dialogues of llama", "an adapter of gpt2", "eager")
+
+
+@pytest.mark.parametrize("name", [slow(name) if name in RARE else name for name in CASES])
 def test_acting_training_and_a_plain_forward_pass_agree(name, monkeypatch):
     model, dtype, world, patches, settings = CASES[name]
     envs = world()
@@ -129,7 +132,7 @@ STEADY = [  # the same slots play on, while one of them restarts; then others pl
 ]
 
 
-@drawn(40, report_multiple_bugs=False)
+@drawn(20, report_multiple_bugs=False)
 @example("gpt2", True, False, (16, 8), FRESH, PAUSED)
 @example("llama", False, False, (16, 8), FRESH, STEADY)
 @given(
@@ -247,7 +250,7 @@ batches = st.lists(episode, min_size=1, max_size=6).flatmap(
 )
 
 
-@drawn(40, report_multiple_bugs=False)
+@drawn(20, report_multiple_bugs=False)
 @given(
     st.sampled_from(MODELS), batches, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0, 20]),
     st.sampled_from([None, "head", "separate"]), st.sampled_from([reading.WORTH_IT, 1e9]), st.sampled_from([5, 1000]),
@@ -289,10 +292,10 @@ def test_every_step_has_the_law_and_the_value_of_its_own_context(
 
 # What is sampled.
 
-DRAWS = 10_000  # from each of two contexts
+DRAWS = 3_000  # from each of two contexts
 
 
-@pytest.mark.parametrize(("name", "temperature", "many"), [("gpt2", 0.6, 99), ("llama", 1.3, VOCABULARY)])
+@pytest.mark.parametrize(("name", "temperature", "many"), [("gpt2", 1.3, 99), ("llama", 1.3, VOCABULARY)])
 def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, many, generator, monkeypatch):
     """The first token, after reading the prompt, and the second, read with the cache; a chi-squared test."""
     monkeypatch.setattr(choosing, "MANY_ACTIONS", many)  # from which on one number is drawn for each

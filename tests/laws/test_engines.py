@@ -91,7 +91,7 @@ def said(rollout):
     return sorted((read.tolist(), acts[own].tolist(), pay[own].tolist()) for read, acts, pay, own in parts)
 
 
-@diagonal("name, env", list(AGENTS), list(ENVS))
+@diagonal("name, env", list(AGENTS), list(ENVS), rare=["RLOO", "Distillation"])
 def test_an_update_is_that_of_our_own_decoder(name, env):
     rollout, wanted, metrics = updated(made(name, ENVS[env]()))
     assert wanted.norm() > 1e-3 and (len(rollout) > EPISODES) == (name == "DAPO" and env == "answers")

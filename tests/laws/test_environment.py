@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from chat_families import chatml, gemma
+from diagonal import diagonal, slow
 from dialogues import Echoing, number_of, talking
 from drawn import drawn
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -234,8 +235,7 @@ def played(name, mode, seed):
 
 
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", WORLDS)
+@diagonal("name, mode", list(WORLDS), MODES)
 def test_the_batched_environment_is_that_many_single_ones(name, mode):
     found = Counter()
 
@@ -300,7 +300,7 @@ def collected(slots, mode, **late):
     return rollout, sum(taken), sum(waits)
 
 
-@pytest.mark.parametrize(("slots", "mode"), [(1, DISABLED), *((16, mode) for mode in MODES)])
+@pytest.mark.parametrize(("slots", "mode"), [slow(1, DISABLED), (16, DISABLED), (16, NEXT_STEP), slow(16, SAME_STEP)])
 def test_a_rollout_with_late_replies_is_the_one_with_immediate_replies(slots, mode):
     """Also in its number of actions: waiting is not one, and the step that brings a reply is not."""
     expected, steps, _ = collected(slots, mode)

@@ -20,6 +20,7 @@ from rlenv.verifiers.function import FunctionVerifier
 
 EPISODES = 24
 SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
+ALONE_AND_TOGETHER = [each for each in SWITCHES if sum(each) in (1, 3)]
 MIXED = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss"}
 ONE_STEP = {"num_epochs": 1, "num_minibatches": 1, "clip_range": 0.02}
 KINDS = {  # agent, critic, settings; test_updates.py has every agent
@@ -29,10 +30,7 @@ KINDS = {  # agent, critic, settings; test_updates.py has every agent
     "grpo, everything": (GRPO, None, {**ONE_STEP, **MIXED, "kl_estimator": "exact"}),
     "ppo, everything": (PPO, "separate", {**ONE_STEP, **MIXED, "kl_estimator": "exact"}),
 }
-FAST = [  # with replies between the actions or without
-    *(("batch mean", "llama", False), ("value", "gpt2", True), ("rloo", "llama", True)),
-    *(("grpo, everything", "mistral", False), ("ppo, everything", "llama", False)),
-]
+FAST = [("value", "gpt2", True), ("rloo", "llama", True), ("grpo, everything", "mistral", False)]  # last: with replies
 EVERY = product(KINDS, ("gpt2", "llama", "mistral"), (False, True))
 
 
@@ -117,11 +115,10 @@ def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch
     switch(agent, False, False, False)
     plain = gradient(agent, rollout)
     order = torch.randperm(len(rollout), generator=torch.Generator().manual_seed(0))
-    check_micro_batches(agent, plain, rollout)
     check(agent, plain, rollout.select(order), "row order")
     check(agent, plain, padded(rollout), "padding")
     assert torch.equal(gradient(agent, poisoned(rollout)), plain), "masked cells"
-    for switches in SWITCHES[1:]:
+    for switches in ALONE_AND_TOGETHER:
         switch(agent, *switches)
         check(agent, plain, rollout, f"skip, merge, share: {switches}")
     check_micro_batches(agent, plain, padded(rollout))

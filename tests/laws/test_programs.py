@@ -6,6 +6,7 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import slow
 from dialogues import LETTERS, Hashing
 from programs import hashing, user
 from tiny_models import tiny_policy
@@ -79,16 +80,14 @@ def as_program(**kwargs):
     return Program(hashing, alphabet=Game.alphabet, **kwargs)
 
 
-@pytest.mark.parametrize("episodes", [16, pytest.param(250, marks=pytest.mark.slow)])
-def test_a_dialogue_and_a_program_are_the_same_task(episodes):
-    dialogue = trained(Game(), episodes)
-    check_same(dialogue, trained(as_program(), episodes, verifier_workers=0))
+OF_TURNS = {"agent": agents.PPO, "critic": "head", "settings": {"gamma": 0.9, "gae_lambda": 0.8}}
 
 
-def test_turns_of_a_program_get_the_credit_of_those_of_a_dialogue():
+@pytest.mark.parametrize(("episodes", "how"), [(16, OF_TURNS), slow(250, {})])
+def test_a_dialogue_and_a_program_are_the_same_task(episodes, how):
     """With a critic and a discount, each turn has advantages of its own."""
-    how = {"agent": agents.PPO, "critic": "head", "settings": {"gamma": 0.9, "gae_lambda": 0.8}}
-    check_same(trained(Game(), 16, **how), trained(as_program(), 16, verifier_workers=0, **how))
+    dialogue = trained(Game(), episodes, **how)
+    check_same(dialogue, trained(as_program(), episodes, verifier_workers=0, **how))
 
 
 @pytest.mark.slow
