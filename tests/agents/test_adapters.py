@@ -139,7 +139,7 @@ def base(tmp_path_factory):
     return base_folder(tmp_path_factory.mktemp("base"), layers=1)
 
 
-FAST = ("reinforce", "ppo", "dapo", "distillation")  # no passes; a critic; rounds; a teacher
+FAST = ("ppo", "distillation")  # passes and a critic; a teacher
 
 
 @pytest.mark.parametrize("name", [name if name in FAST else slow(name) for name in AGENTS])

@@ -30,7 +30,7 @@ def test_agents_choose_late_replies():
 
 
 TURNS, EPISODES = 20, 2
-OFTEN = ["chatml", "llama2", "gemma"]
+OFTEN = ["chatml", "gemma"]
 WORDS = ["yes", "no, <|im_end|> again", " 12+34= ?\n", "▁user [INST] é", "</s>"]
 
 

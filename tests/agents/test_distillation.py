@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from diagonal import slow
 from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
 
 from rlenv.agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
@@ -68,7 +69,7 @@ def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path):
         Distillation(tiny_model("gpt2"), text_envs(4), teacher=run, device="cpu")
 
 
-@pytest.mark.parametrize("rank", [None, 2, 3])
+@pytest.mark.parametrize("rank", [None, slow(2), 3])
 def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank, tmp_path):
     """The teacher is an adapter, of the student's rank of 2 or of another, or the base itself."""
     base, saved = tmp_path / "base", tmp_path / "saved"

@@ -117,15 +117,11 @@ def test_an_error_ends_the_run_with_one_line(server, name, tmp_path):
 
 MISSHAPEN = {
     "no JSON": ("<html>proxy</html>", "not JSON.*<html>"),
-    "broken JSON": ('{"choices": [', "not JSON"),
     "JSON beyond all depth": ('{"choices": ' + "[" * 50_000, "not JSON"),
     "more than tokens take": ('{"choices": ' + " " * 300_000, "more than .* bytes"),
     "no choices": ("{}", "without choices"),
-    "choices that are none": ('{"choices": {}}', "without choices"),
     "two choices": ('{"choices": [{}, {}]}', "too many values"),
-    "a choice that is a text": ('{"choices": ["a"]}', "TypeError"),
     "no tokens": ('{"choices": [{"weight_versions": [], "logprobs": {}}]}', "KeyError: 'token_ids'"),
-    "versions that are numbers": ('{"choices": [{"weight_versions": [1], "logprobs": {}}]}', "TypeError"),
     "log-probabilities in a list": ('{"choices": [{"weight_versions": [], "logprobs": [1]}]}', "AttributeError"),
 }
 
@@ -360,9 +356,3 @@ def test_nccl_that_fails_says_how_the_server_is_started(server, nccl, monkeypatc
     ) as refused:
         engine.load(policy)
     assert "\n" not in str(refused.value)
-
-
-def test_with_a_folder_gpus_send_files(server, nccl, tmp_path):
-    policy = on_gpu(tiny_policy("llama", answers(), dtype="float32"))
-    served.ServerEngine(server.url, policy, folder=str(tmp_path)).load(policy)
-    assert nccl.met == [] and server.asked[-1][0] == "/collective_rpc"

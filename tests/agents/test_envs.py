@@ -6,6 +6,7 @@ import traceback
 import gymnasium as gym
 import numpy as np
 import pytest
+from diagonal import slow
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -140,9 +141,9 @@ def pole():
     return gym.make("CartPole-v1")
 
 
-@pytest.mark.parametrize("make", OWN.values(), ids=OWN)
-def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(make):
-    agent = Reinforce("MlpPolicy", make(), episodes_per_update=4, device="cpu").learn(1)
+@pytest.mark.parametrize("name", ["native", "recorded", slow("NEXT_STEP"), slow("SAME_STEP"), "DISABLED"])
+def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name):
+    agent = Reinforce("MlpPolicy", OWN[name](), episodes_per_update=4, device="cpu").learn(1)
     rewards, lengths = evaluate_policy(agent, agent.get_env(), 9, return_episode_rewards=True)
     assert len(rewards) == 9 and rewards == lengths and min(lengths) > 5, "a pole pays 1 at every step"
     assert agent.get_env().num_envs == agent.n_envs == 3

@@ -23,7 +23,6 @@ from rlenv.agents.estimators.baselines import (
     leave_one_out,
     optimal_token,
 )
-from rlenv.agents.estimators.best_of_k import best_of_k
 from rlenv.agents.estimators.gates import gamma_kernel, largest
 from rlenv.agents.estimators.kl import k3
 from rlenv.agents.estimators.losses import bradley_terry
@@ -217,12 +216,6 @@ def test_maj_at_k_is_the_mean_over_all_subsets(seed):
     assert maj_at_k(votes, silent, sizes) == pytest.approx([over_subsets(items, k, majority) for k in sizes], abs=1e-13)
 
 
-def test_maj_at_k_of_many_samples_stays_a_probability():
-    values = maj_at_k(((180, 180), (90, 0), (15, 15)), 15, (1, 2, 150, 300))
-    assert values[0] == pytest.approx(0.65)
-    assert values[0] < values[2] <= 1 + 1e-12 and values[3] == pytest.approx(1.0)
-
-
 def test_the_interval_of_a_mean_has_its_known_width():
     low, high = found = bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))
     half = 1.96 * math.sqrt(0.21 / 1000)
@@ -241,26 +234,3 @@ def test_a_prompt_of_one_verdict_neither_draws_nor_is_drawn():
     assert james_stein(paid, rollout)[:5, 0].tolist() == pytest.approx(wanted, abs=1e-14)
     alone = rollout_of([4, 4, 4])
     assert james_stein(paid[:3], alone).equal(leave_one_out(paid[:3], alone))
-
-
-def without_two(gains, k):
-    """Return k times what each episode adds to the best of k, less what the others add where it is left out itself."""
-
-    def added(own, others):
-        rests = list(itertools.combinations(others, k - 1))
-        return sum(max(own, *rest) - max(rest) for rest in rests) / len(rests)
-
-    found = []
-    for i, own in enumerate(gains):
-        others = [*gains[:i], *gains[i + 1 :]]
-        apart = (added(other, [*others[:j], *others[j + 1 :]]) for j, other in enumerate(others))
-        found.append(k * (added(own, others) - sum(apart) / len(others)))
-    return found
-
-
-@pytest.mark.parametrize("k", [2, 3, 4])
-def test_the_best_of_k_others_is_the_baseline_that_leaves_two_out_and_centres_the_group(k):
-    gains = [3.0, -1.0, 0.5, 3.0, 7.0]
-    one, usual = (best_of_k(double(gains)[:, None], rollout_of([0] * 5), k, name)[:, 0] for name in ("loo", "loo-1"))
-    assert one.tolist() == pytest.approx(without_two(gains, k), abs=1e-12)
-    assert abs(float(one.sum())) < 1e-12 < 0.1 < float(usual.sum())

@@ -47,9 +47,3 @@ def test_public_names_are_there_however_they_are_imported(package):
         assert name in dir(package)
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'LanguageModelPolicies'"):
         package.LanguageModelPolicies  # noqa: B018
-
-
-def test_the_classes_of_policies_are_known_by_their_kind():
-    ours = {kind: cls for kind, cls in policies.KINDS.items() if cls.__module__.startswith("rlenv.")}
-    assert ours == {"control": agents.ControlPolicy, "language-model": agents.LanguageModelPolicy}
-    assert all(cls.kind == kind for kind, cls in policies.KINDS.items()) and policies.KINDS.get("nothing") is None

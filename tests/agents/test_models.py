@@ -77,7 +77,7 @@ def test_models_that_act_otherwise_than_they_train_are_refused_in_one_line(name)
     assert "\n" not in line and len(line) < 400, line
 
 
-@pytest.mark.parametrize("name", [slow("bert"), *EDGES])
+@pytest.mark.parametrize("name", [slow("bert"), slow("gpt_neo"), "phi3", slow("llama4_text")])
 def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
     config = BertConfig(**MASKED) if name == "bert" else EDGES[name](LENGTH)
     envs = text_envs(8, group_size=8)
@@ -148,8 +148,8 @@ def test_training_in_float16_warns_in_one_line_and_acting_does_not(stored_in_hal
 def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_does(stored_in_half):
     for shift, share in ((0.6, 0.01), (0.3, 1.0)):
         agent = agent_of(stored_in_half, "bfloat16")
-        rollout = collect(agent.policy, agent.env, 64)
-        rollout.log_probs[: max(int(64 * share), 1), : None if share == 1 else 1] += shift
+        rollout = collect(agent.policy, agent.env, 32)
+        rollout.log_probs[: max(int(32 * share), 1), : None if share == 1 else 1] += shift
         if share < 1:
             assert agent.update(rollout)["train/logp_gap_max"] > 0.5
         else:
@@ -180,7 +180,8 @@ def test_a_saved_preset_fits_an_environment_with_longer_texts(tmp_path):
     assert load_model("tiny", 10, 5000, None).config.max_position_embeddings == 5000
 
 
-@pytest.mark.parametrize("name", ["small", slow("base")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "base"])
 def test_a_preset_acts_as_it_is_trained_and_takes_an_update(name):
     envs = text_envs(8, group_size=4)
     agent = Reinforce(name, envs, episodes_per_update=8, device="cpu", seed=0)

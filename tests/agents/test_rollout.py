@@ -52,10 +52,6 @@ def leaves(value):
     return list(value.values()) if isinstance(value, dict) else [value]
 
 
-def test_a_rollout_is_printed_in_one_line():
-    assert repr(rollout_of([3, 2])) == "<Rollout of 2 episodes, 5 steps>"
-
-
 @kinds
 @layouts
 def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions):

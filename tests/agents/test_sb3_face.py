@@ -4,7 +4,6 @@ import json
 import re
 import warnings
 from inspect import signature
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -22,8 +21,7 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv import agents
 from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
-from rlenv.agents.files import seal
-from rlenv.agents.peer_names import BY_NAME, POLICY, SB3, TRL
+from rlenv.agents.peer_names import BY_NAME, POLICY, SB3
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import space_of
 from rlenv.agents.training.saving import described
@@ -44,17 +42,6 @@ def test_every_argument_of_its_agents_has_a_row_that_is_true():
         assert row.here != POLICY or name in of_policies | {POLICY}
         for agent in re.findall("PPO|A2C|VAPO|GRPO", row.about):
             assert row.here in signature(getattr(agents, agent)).parameters
-
-
-def test_the_names_of_trl_are_those_of_its_page():
-    page = Path(__file__).parents[2] / "docs" / "from-trl.md"
-    rows = [
-        line.replace("--", "").replace("-", "_")
-        for line in page.read_text(encoding="utf-8").splitlines()
-        if line[:1] == "|"
-    ]
-    for name, here in TRL.items():
-        assert [row for row in rows if re.search(rf"`{name}\b.*\b{here.rpartition(':')[2]}\b", row)], name
 
 
 def make_agent(kind):
@@ -134,14 +121,6 @@ def test_runs_of_tensorboard_are_named_after_the_agent(tmp_path):
     for given in ({}, {}, {"tb_log_name": "own"}):
         Reinforce("MlpPolicy", "CartPole-v1", **short).learn(8, **given)
     assert {path.name for path in tmp_path.iterdir()} == {"Reinforce_1", "Reinforce_2", "own_1"}
-
-
-def test_there_is_no_logger_before_learning():
-    agent = make_agent("control")
-    with pytest.raises(RuntimeError, match="no logger"):
-        _ = agent.logger
-    assert agent.learn(10).logger is not None
-    assert agent.get_vec_normalize_env() is None and agent.get_env().env is agent.env
 
 
 # Acting, and values of observations.
@@ -271,35 +250,12 @@ SPACES = [
     spaces.MultiBinary(4),
     spaces.Dict({"tokens": spaces.Box(0, 9, (5,), np.int64), "length": spaces.Discrete(6)}),
 ]
-BOX = {"kind": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "float32"}
-DAMAGED = [
-    {"kind": "Discrete", "n": 3, "start": 0},
-    *(3, [], {"kind": "Tuple"}, {"kind": "Discrete", "n": "2", "start": 0}, {"kind": "MultiBinary", "n": 10**12}),
-    *(BOX | {"shape": [10**6, 10**6]}, BOX | {"shape": [-1]}, BOX | {"dtype": "object"}),
-    {"kind": "Dict", "spaces": {"a": {"kind": "Discrete"}}},
-]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_spaces_come_back_as_they_were(space):
     assert space_of(json.loads(json.dumps(described(space)))) == space
     assert described(spaces.Tuple([space])) is None
-
-
-def test_damaged_facts_are_one_line(tmp_path):
-    pole(env=two_poles()).save(tmp_path / "agent")
-    file = tmp_path / "agent" / "agent.json"
-    facts, deep = json.loads(file.read_text()), {"kind": "Discrete", "n": 2, "start": 0}
-    for _ in range(300):
-        deep = {"kind": "Dict", "spaces": {"a": deep}}
-    wrong = [{"functions": [{}]}, {"functions": "clip_range"}, {"settings": facts["settings"] | {"group_size": "4"}}]
-    wrong += [{"spaces": []}, *({"spaces": facts["spaces"] | {"action": each}} for each in (deep, *DAMAGED))]
-    for change in wrong:
-        file.write_text(json.dumps(facts | change))
-        seal(tmp_path / "agent")
-        with pytest.raises(ValueError, match=r".") as error:
-            PPO.load(tmp_path / "agent", **CPU)
-        assert "\n" not in str(error.value) and len(str(error.value)) < 500, change
 
 
 # Weights by name, and seeds.

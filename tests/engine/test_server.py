@@ -5,9 +5,6 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import csv
-import signal
-import threading
-import time
 
 import pytest
 import torch
@@ -19,7 +16,6 @@ from rlenv import agents
 from rlenv.agents import EngineError
 from rlenv.agents.engines import player as guarded
 from rlenv.agents.engines.server import START, TOKEN
-from rlenv.agents.policies.base import weights_digest
 from rlenv.tokenizer import character_tokenizer
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
@@ -100,36 +96,6 @@ def test_prefixes_of_older_weights_are_not_read(server, salted):
     assert agent.num_updates == 1
 
 
-def test_another_token_is_refused_in_one_line(server, monkeypatch):
-    monkeypatch.setenv(TOKEN, "guessed")
-    with pytest.raises(EngineError, match=f"refuses the token; put the server's --api-key into {TOKEN}$"):
-        trained(made(server, shape=PADDED), 1)
-
-
-def test_an_adapter_beside_the_base_needs_a_server_that_takes_one(server):
-    with pytest.raises(EngineError, match=r"no /v1/load_lora_adapter; start it with: .* --enable-lora, with VLLM_"):
-        trained(made(server, shape=PADDED, dtype="bfloat16", lora_rank=2), 1)
-
-
-def test_slow_answers_are_waited_for_within_patience(server, recwarn):
-    agent = made(server, patience=30.0, shape=PADDED)
-    trained(agent, 1)
-    for seconds in (3.0, 5.0):
-        agent.player.engine.patience = 30.0 if seconds == 3.0 else 2.0
-        server.signal(signal.SIGSTOP)
-        threading.Timer(seconds, server.signal, [signal.SIGCONT]).start()
-        began = time.monotonic()
-        if seconds == 3.0:
-            metrics = trained(agent, 1, reset_num_timesteps=False)
-            assert time.monotonic() - began > 2.0
-            assert largest(metrics) < 1e-4 and largest(metrics, "train/engine_dropped") == 0
-        else:
-            with pytest.raises(EngineError, match=r"took over 2 s for /\w+; set a longer patience"):
-                trained(agent, 1, reset_num_timesteps=False)
-    assert told(recwarn) == []
-    time.sleep(4.0)  # until it goes on
-
-
 def test_two_processes_ask_one_server_and_the_main_one_sends(server, jobs, tmp_path):
     model = written(tmp_path / "model", character_tokenizer(DIGITS), shape=PADDED)
     assert trained_by_two(jobs, server, model, "--shard") < 1e-4
@@ -179,18 +145,6 @@ def test_a_server_that_is_killed_and_started_again_costs_one_rollout(server):
     assert largest(metrics) < 1e-4
 
 
-def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_path):
-    agent = made(server, patience=2.0, shape=PADDED)
-    trained(agent, 1)
-    server.kill()
-    with pytest.raises(EngineError, match=r"is away .*; start it with: VLLM_SERVER_DEV_MODE=1 vllm serve") as refused:
-        trained(agent, 1, reset_num_timesteps=False)
-    assert "\n" not in str(refused.value)
-    agent.save(tmp_path / "saved")
-    again = agents.GRPO.load(tmp_path / "saved", env=answers())
-    assert again.num_updates == 1 and weights_digest(again.policy) == weights_digest(agent.policy)
-
-
 # 16 bits, a server with a tokenizer and a model as it is.
 
 
@@ -232,24 +186,6 @@ def test_each_adapter_takes_the_place_of_the_one_before(half):
                 weight.fill_(0.3)
     with pytest.raises(EngineError, match="also after the weights were sent again"):
         trained(agent, 1, reset_num_timesteps=False)
-
-
-def test_an_adapter_that_the_server_has_lost_is_sent_again(half, recwarn):
-    agent = made(half, dtype="bfloat16", lora_rank=2)
-    trained(agent, 1)
-    engine = agent.player.engine
-    load = engine.load
-
-    def losing(policy):
-        engine.load = load
-        load(policy)
-        engine._ask("v1/unload_lora_adapter", {"lora_name": engine._version})
-
-    engine.load = losing
-    metrics = trained(agent, 2, reset_num_timesteps=False)
-    (line,) = told(recwarn)
-    assert "was started again (The model" in line and "does not exist" in line
-    assert [each["train/engine_dropped"] for each in metrics] == [1, 1] and largest(metrics) < guarded.HALF_LIMIT
 
 
 def test_two_processes_send_an_adapter_of_which_each_has_a_part(half, jobs):

@@ -45,14 +45,14 @@ def within(call, send):
     return decorate
 
 
-PHASES = {  # the function that is decorated, and which of its calls sends
-    "warm start": (job, "log_scalar", at, 2),
-    "first evaluation": (session, "run_evaluation", within, 1),
-    "training": (callbacks.ShowProgress, "_on_step", at, 4),
-    "evaluation": (session, "run_evaluation", within, 2),
-    "saving": (files, "_sync_tree", at, 3),
-    "saving the warm start": (files, "_sync_tree", at, 1),
-    "last evaluation": (session, "run_evaluation", within, 4),
+PHASES = {  # the run, the function that is decorated, and which of its calls sends
+    "warm start": ("text", job, "log_scalar", at, 2),
+    "first evaluation": ("text", session, "run_evaluation", within, 1),
+    "training": ("pole", callbacks.ShowProgress, "_on_step", at, 4),
+    "evaluation": ("pole", session, "run_evaluation", within, 2),
+    "saving": ("text", files, "_sync_tree", at, 3),
+    "saving the warm start": ("text", files, "_sync_tree", at, 1),
+    "last evaluation": ("text", session, "run_evaluation", within, 4),
 }
 NUMBERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 EVERY = list(itertools.product(PHASES, NUMBERS, [1, 2]))
@@ -60,16 +60,17 @@ FEW = [("evaluation", signal.SIGTERM, 1), ("training", signal.SIGINT, 2)]
 
 
 @pytest.mark.parametrize(("phase", "number", "times"), [*FEW, *(slow(*each) for each in EVERY if each not in FEW)])
-def test_a_signal(phase, number, times, text_run, tmp_path, monkeypatch):
+def test_a_signal(phase, number, times, request, tmp_path, monkeypatch):
     def send():
         for _ in range(times):
             signal.raise_signal(number)
 
-    folder, (owner, name, where, call) = tmp_path / "run", PHASES[phase]
+    folder, (world, owner, name, where, call) = tmp_path / "run", PHASES[phase]
+    whole = request.getfixturevalue(f"{world}_run")
     before = {each: signal.getsignal(each) for each in NUMBERS}
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, where(call, send)(getattr(owner, name)))
-        outcome = invoke(*arguments(*SHARED["text"]), "--log-dir", folder)
+        outcome = invoke(*arguments(*SHARED[world]), "--log-dir", folder)
     assert outcome.exit_code == 128 + number, outcome.output
     assert {each: signal.getsignal(each) for each in NUMBERS} == before
     assert f"{signal.Signals(number).name}: stopping and saving" in outcome.stderr
@@ -83,7 +84,7 @@ def test_a_signal(phase, number, times, text_run, tmp_path, monkeypatch):
         assert result["interrupted"] is True and result["eval"] is None
         assert json.loads((folder / "result.json").read_text()) == result
     done("train", "--resume", folder, "--json")
-    assert differences(everything(text_run), everything(folder)) == []
+    assert differences(everything(whole), everything(folder)) == []
 
 
 def test_a_signal_that_was_ignored_stays_ignored():
