@@ -12,7 +12,6 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from identity_checks import collect
-from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
@@ -202,18 +201,7 @@ def test_the_number_of_slots_changes_no_episode(world):
     assert not torch.equal(few[0].actions, rollouts(4, world, 1, seed=1)[0].actions)
 
 
-class Moves(BaseCallback):
-    """Plays each rollout in another environment."""
-
-    def _on_rollout_start(self):
-        self.model.set_env("CartPole-v1", {"max_episode_steps": 9})
-
-    def _on_step(self):
-        return True
-
-
-@pytest.mark.parametrize("callback", [None, Moves()])
-def test_the_log_says_what_the_time_goes_to(callback, monkeypatch):
+def test_the_log_says_what_the_time_goes_to(monkeypatch):
     now, steps, logged = [0], [], {}
 
     def taking(seconds, function, *noted):
@@ -230,7 +218,7 @@ def test_the_log_says_what_the_time_goes_to(callback, monkeypatch):
     monkeypatch.setattr(loop, "take_steps", taking(300, loop.take_steps))
     agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
     agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
-    agent.learn(total_episodes=4, callback=callback)
+    agent.learn(total_episodes=4)
     found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 600) for part in ("acting", "environment", "training")]
     assert found == pytest.approx([len(steps), 2 * len(steps), 600])
 

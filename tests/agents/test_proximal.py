@@ -89,9 +89,7 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts, monkeypatch)
     assert (with_skip[-1] < 1) == (parts < 8)  # one row is always worth one row
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("ppo", "dapo", "sdpo", "clip-cov") else slow(name) for name in PASSES]
-)
+@pytest.mark.parametrize("name", [name if name in ("ppo", "cispo", "sapo", "sdpo") else slow(name) for name in PASSES])
 def test_the_share_of_clipped_steps_does_not_depend_on_rows_without_an_advantage(name):
     """One group of a prompt has equal rewards; the other group moves the probabilities of the same actions."""
     shares = []

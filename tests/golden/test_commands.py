@@ -326,7 +326,8 @@ PATHS = {
 }
 
 
-LONG = ("a teacher from a checkpoint", "demonstrations of a dialogue", "a curriculum", "an environment class")
+LONG = ["a teacher from a checkpoint", "demonstrations of a dialogue", "a curriculum", "an environment class"]
+LONG += ["a world of Gymnasium", "Pendulum with gSDE and squashing"]
 
 
 @pytest.fixture(autouse=True)

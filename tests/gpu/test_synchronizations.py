@@ -72,7 +72,7 @@ def check(kinds, **most):
 
 
 def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device, monkeypatch):
-    kinds = of_collecting(trained("grpo"), device, monkeypatch, 64)
+    kinds = of_collecting(trained("grpo"), device, monkeypatch, 40)
     check(kinds, quiet=1, ends=2, both=3, reset=2, rollout=1)
     assert kinds["quiet"].total() == 1, "what is counted is there"
 

@@ -22,9 +22,10 @@ SMALL = {
     "pass-at-k": (pass_at_k, {"STEPS": 1000}),
 }  # fmt: skip
 EXACT = ("snr", "baselines", "pass-at-k")  # hold at this size, too
+LONG = ("credit", "length-bias", "trust-region", "pass-at-k")  # the last has a golden run
 
 
-@pytest.mark.parametrize("name", [slow(name) if name in ("credit", "length-bias") else name for name in LABS])
+@pytest.mark.parametrize("name", [slow(name) if name in LONG else name for name in LABS])
 def test_a_lab_runs_and_its_files_are_written(name, monkeypatch, tmp_path):
     module, sizes = SMALL[name]
     for constant, value in sizes.items():

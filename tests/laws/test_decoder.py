@@ -229,17 +229,6 @@ def test_a_state_is_not_used_when_weights_or_buffers_changed_or_lie_elsewhere(ch
     acted(policy, contexts, state, NONE if counted else ALL)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
-def test_state_is_not_reused_after_the_weights_changed(name):
-    policy, contexts = policy_of(name), [[1, 2]] * SLOTS
-    _, state = acted(policy, contexts, None, ALL)
-    loss = policy.evaluate(rollout_of([[([1, 2], [3, 4])]]))["log_probs"].sum()
-    loss.backward()
-    torch.optim.Adam(policy.parameters(), lr=0.3).step()
-    _, state = acted(policy, [[1, 2, 3]] * SLOTS, state, NONE)
-    acted(policy, [[1, 2], [3], [4, 5]], state, ALL[:3])  # another number of slots
-
-
 # Training: whatever episodes are read together, a step's law is that of its own context.
 
 symbols = st.integers(0, 2)  # few, so that beginnings repeat

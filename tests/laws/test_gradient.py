@@ -214,14 +214,6 @@ def test_the_expected_gradient_is_the_true_one(cls, size, settings, factor, rewa
     assert relative_error(expected_gradient(agent, rewards, size), factor * wanted) < TOLERANCE
 
 
-@pytest.mark.parametrize(("cls", "factor"), [(agents.RLOO, 1.0), (agents.DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
-def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls, factor):
-    """Each of the other episodes is the acting policy's, but a baseline need not be the training policy's."""
-    agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is agents.DrGRPO else {}))
-    found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
-    assert relative_error(found, factor * true_gradient(agent.policy)) < TOLERANCE
-
-
 # Sequence ratios and gates.
 
 
@@ -270,13 +262,6 @@ def stale(cls, staleness, **settings):
 def test_unbounded_weights_of_episodes_are_exact_however_old_a_rollout_is(cls, staleness):
     agent, _, found = stale(cls, staleness, **UNBOUNDED)
     assert relative_error(found, true_gradient(agent.policy)) < TOLERANCE
-
-
-@diagonal(
-    "cls, mode", [agents.RLOO, agents.GRPO, agents.CISPO, agents.TOPR], list(MODES)
-)  # CISPO: of one large rollout
-def test_a_rollout_of_the_present_policy_needs_no_weights(cls, mode):
-    assert relative_error(stale(cls, 0, mismatch=mode)[2], stale(cls, 0)[2]) < TOLERANCE
 
 
 @pytest.mark.parametrize("most", [3.0, 1.1])

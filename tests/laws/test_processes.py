@@ -562,9 +562,9 @@ def trained_on(agent, updates):
 
 def saved(path, options):
     """Train, save, train on; return the state at the first moment and the weights at the second."""
-    agent = trained_on(sharded(**options), 2)
+    agent = trained_on(sharded(**options), 1)
     agent.save(path)
-    return states(agent), weights_of(trained_on(agent, 2))
+    return states(agent), weights_of(trained_on(agent, 1))
 
 
 def load(path, shard, answered=False):
@@ -573,7 +573,7 @@ def load(path, shard, answered=False):
 
 def continued(path, shard, answered=False):
     agent = load(path, shard, answered)
-    return states(agent), weights_of(trained_on(agent, 2))
+    return states(agent), weights_of(trained_on(agent, 1))
 
 
 def equal(one, other):

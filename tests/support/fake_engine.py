@@ -15,7 +15,6 @@ class FakeEngine(Engine):
         surplus: tokens beyond those that were asked for, some beyond the vocabulary.
         short: the most tokens of one answer.
         shuffles: whether answers come in another order.
-        strange: a token that it writes first.
         sent: names of weights that it takes; None for all, "" for none.
         keeps_prefixes: whether it continues contexts as it did with older weights.
         temperature: by which it divides logits beside the one that is asked for.
@@ -27,13 +26,12 @@ class FakeEngine(Engine):
         surplus=0,
         short=10**6,
         shuffles=False,
-        strange=None,
         sent=None,
         keeps_prefixes=False,
         temperature=1.0,
     ):
         self.policy, self.model = policy, copy.deepcopy(policy.model)
-        self.surplus, self.short, self.shuffles, self.strange = surplus, short, shuffles, strange
+        self.surplus, self.short, self.shuffles = surplus, short, shuffles
         self.sent, self.keeps_prefixes, self.temperature = sent, keeps_prefixes, temperature
         self.prefixes, self.rounds, self.written = {}, [], {}
         self.loads = 0
@@ -63,8 +61,6 @@ class FakeEngine(Engine):
 
     def turns(self, requests):
         """Return the tokens and the log-probabilities of each."""
-        if self.strange is not None:
-            return [([self.strange], [0.0]) for _ in requests]
         turns, going = [([], []) for _ in requests], [*range(len(requests))] if self.short else []
         generators = [torch.Generator().manual_seed(request.seed) for request in requests]
         while going:
