@@ -60,7 +60,7 @@ class _Episode:
 def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.device = "cpu") -> Demonstrations:
     """Return the demonstrations of the problems `start` to `start + count` of the task's stream.
 
-    The replies between turns are what the dialogue answers; the last turn is not answered.
+    The replies between turns come from the dialogue; the last turn is not answered.
 
     Raises:
         ValueError: if the verifier has no demonstration, or some are longer than their episodes may be.

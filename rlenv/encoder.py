@@ -91,8 +91,8 @@ class Encoder:
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
 
-        A text and its answer are one text. A conversation has the tokens of `prompts`, those of the answer as plain
-        text, and what the chat template writes after a message of the assistant.
+        A text and its answer are one text. A conversation has the tokens of `prompts`, of the answer as plain
+        text, and the chat template's tokens after a message of the assistant.
         """
         chats = list(map(self.is_chat, prompts))
         pairs = list(zip(prompts, answers, chats, strict=True))

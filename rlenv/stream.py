@@ -63,7 +63,7 @@ class ProblemStream:
     to the same problems, and requesting problem i twice in a row returns the same problem, so that a group shares it.
     The test split never has a curriculum.
 
-    A choice of prompts takes the place of a curriculum in the same way: of listed problems, those with one split key
+    A choice of prompts takes the place of a curriculum in the same way: listed problems with the same split key
     are one arm; else the levels of the verifier are the arms.
 
     Args:

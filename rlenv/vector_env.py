@@ -170,7 +170,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Args:
             actions: token ids [B].
             acting: the slots that take their action, bool [B]; None for all. The others stay as they are: their reward
-                is 0, and no episode of theirs ends. Late replies still reach those that wait for one.
+                is 0, and their episodes do not end. Late replies still reach the slots that wait for one.
 
         Raises:
             ValueError: for an action outside the vocabulary in a slot that acts, or a batch or mask of the wrong shape.

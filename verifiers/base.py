@@ -39,7 +39,7 @@ class Verdict:
         status: "ok", or why the reward is missing: "timeout" and "error" are failures of the verifier and are counted;
             "not_applicable" means that it does not judge this completion. These are not scored as 0:
             such episodes are left out of baselines, loss and metrics.
-        reason: what went wrong, in one line, if the status is not "ok"; else perhaps what is wrong with the answer,
+        reason: the failure, in one line, if the status is not "ok"; else perhaps the fault of the answer,
             feedback that the agent `sdpo` shows its teacher.
         success: whether it counts as solved; None if the verifier's `success_reward` decides.
 

@@ -1,7 +1,7 @@
 """The KL anchor in the loss, shared by the agents whose advantages are not linear in the rewards.
 
-What they do to the rewards of a group (division by their mean, their best, the standard deviation of each part) they
-would do to a penalty in the reward, too. In the loss, k2 has the gradient of KL(π ‖ ref) state by state; for actions of
+They would divide a penalty in the reward, too, as they divide the rewards of a group (by their mean, their best, the
+standard deviation of each part). In the loss, k2 has the gradient of KL(π ‖ ref) state by state; for actions of
 another policy, in later passes and with `mismatch`, it needs `kl_ratio` (`estimators/kl.py`).
 """
 

@@ -1,7 +1,7 @@
 """An engine as an actor: it is asked for whole turns, and the environment takes their tokens one by one.
 
 The environment alone ends turns. Tokens count as long as the context of a slot is the one that they were written
-after; what is left when a reply or the next episode comes is surplus and never an action. A slot without tokens waits
+after; tokens left when a reply or the next episode comes are surplus and never actions. A slot without tokens waits
 until no slot has any left: then all of them ask in one round, in the order of their episodes. So what is asked, and
 with which seed, does not depend on the clock.
 """

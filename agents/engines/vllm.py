@@ -1,7 +1,7 @@
 """vLLM in this process: `engine="vllm"`. Several processes ask one that runs elsewhere, see `server.py`.
 
 The engine gets the model's configuration and no weights; they are sent before each rollout. Its log-probabilities are
-those that tokens were drawn with (`processed_logprobs`).
+of the distribution that tokens were drawn from (`processed_logprobs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The folder of a saved policy: policy.json, the critic, if any, and model/: the model, or its adapter.
 
 `AutoModelForCausalLM.from_pretrained` can read model/, with an adapter if peft is installed and the base has a name.
-A frozen copy on another policy's base writes only what is its own.
+A frozen copy on another policy's base writes only its own weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention over contexts that share beginnings, when every shared token is read only once.
 
-All tokens of a batch are the nodes of a forest, in one row. What is computed per token (products with weights, norms,
-gates) needs no more than that row. For attention, each context gets a row again: its own tokens as queries, all its
+All tokens of a batch are the nodes of a forest, in one row. The computation per token (products with weights, norms,
+gates) needs only that row. For attention, each context gets a row again: its own tokens as queries, all its
 tokens as keys. So no context attends over, or is masked from, the tokens of another one.
 """
 

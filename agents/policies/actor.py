@@ -41,7 +41,7 @@ class Actor(ABC):
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, Any, Any]:
         """Return actions as the environment takes them, the same as a rollout keeps them, and their log-probabilities.
 
-        What a rollout keeps, arrays or tensors, is [B] or [B, A] and [B], and is not written to again.
+        Actions [B] or [B, A] and log-probabilities [B] are arrays or tensors, and are not written to again.
 
         Args:
             obs: observations of all slots, as the environment gives them [B, ...].

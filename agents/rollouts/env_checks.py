@@ -34,8 +34,8 @@ def check_env(env: gym.Env) -> gym.Env:
         env: of Gymnasium, with its wrappers. One that declares traits is not checked.
 
     Raises:
-        UserCodeError: for an environment without spaces. The calls raise it for what they must not return, and for an
-            exception of theirs, which is its cause.
+        UserCodeError: for an environment without spaces. The calls raise it for results of another form, and for an
+            exception in them, which is its cause.
     """
     if "traits" in env.metadata:  # it was written for agents
         return env
@@ -137,7 +137,7 @@ def _fault(env: gym.Env, said: str) -> UserCodeError:
 
 
 def _wrong_parts(env: gym.Env, name: str, returned: Any) -> str:
-    """Return the fault of a method's result, with the allowed ones; empty without a fault."""
+    """Return the fault of a method's result, with the allowed form; empty without a fault."""
     count, must = PARTS[name].count(",") + 1, f"it must return the tuple {PARTS[name]}"
     if not isinstance(returned, tuple):
         return f"{_shown(returned)}; {must}"

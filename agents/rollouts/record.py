@@ -131,7 +131,7 @@ class Record:
     def _cells(self, waiting: np.ndarray | None) -> Cells:
         """Return where a step is written: nowhere that counts for slots that wait (bool [B]).
 
-        What comes while a slot waits belongs to the last action of its episode.
+        Rewards paid while a slot waits belong to the last action of its episode.
         """
         if waiting is None:
             return Cells(self.cell, self.cell)

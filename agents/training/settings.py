@@ -1,6 +1,6 @@
 """The settings of every agent: how it learns, from which episodes, and where it runs.
 
-They import no torch: the options of commands are made from them. Names of functions are those of the tables
+They do not import torch: the options of commands are made from them. Names of functions are the keys of the tables
 in `estimators/` and `optimizer.py`; a test compares them.
 """
 

@@ -109,7 +109,7 @@ def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model:
         config: of the job.
         env_id: of the environment.
         env_args: further arguments of it.
-        model: whose tokenizer the environment gets, and behind whose warm start it begins.
+        model: its tokenizer is passed to the environment, which begins behind its warm start.
 
     Raises:
         ValueError: for an option of the text environment with another one, or an --env-arg that has an option.

@@ -21,7 +21,7 @@ class Examples:
     """Adds examples to a click command.
 
     Args:
-        examples: one to four lines for a shell, each with what it does; a test parses every one.
+        examples: one to four lines for a shell, each with its purpose; a test parses every one.
     """
 
     def __init__(self, *args: Any, examples: Mapping[str, str] | None = None, **attributes: Any) -> None:

@@ -22,7 +22,7 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
     """Return the declarations of each setting, by agent.
 
     Args:
-        classes: of the agents; by default those that say what may have an option, which import no torch.
+        classes: of the agents; by default the classes that declare options, which do not import torch.
     """
     of_agents = {agent: declared_by(cls) for agent, cls in classes.items()}
     names = dict.fromkeys(name for own in of_agents.values() for name in own if name not in NOT_SETTINGS)

@@ -15,7 +15,7 @@ NAMES = {"columns": "column_args", "template": "prompt_template", "verifier_kwar
 def with_task(config: T) -> T:
     """Return a config with the arguments of its task, and the name of a data set with its revision.
 
-    What was given stays; KEY=VALUE options add to those of the task.
+    Given options stay; KEY=VALUE options add to the task's.
 
     Raises:
         ValueError: for an unknown task, with the closest ones.

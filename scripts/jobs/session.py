@@ -145,7 +145,7 @@ def run_evaluation(
 ) -> tuple[dict[str, Any], Rollout]:
     """Return the figures of a greedy evaluation, with its split, and its episodes, which depend on the seed alone.
 
-    Of text also those of `held_out.problem_figures`.
+    For text, the figures of `held_out.problem_figures` are added.
     """
     figures, rollout = agent.evaluate(envs, episodes, seed=seed, on_step=on_step)
     if not hasattr(envs.unwrapped, "task"):

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> dict[str, Any]:
     """Return the figures of an evaluation with `success_interval`, over problems, and `truncated_share`.
 
-    `unjudged_problems` counts those without any verdict, as if a verifier cannot read their checks; the figures are of
+    `unjudged_problems` counts problems without a verdict, as if a verifier cannot read their checks; the figures are of
     the others.
 
     If verdicts count instructions, as those of `ifeval` do, `instruction_success` is the share that was followed.

@@ -274,7 +274,7 @@ def entropy_collapse(run: History) -> Finding | None:
 
 
 def kl_runaway(run: History) -> Finding | None:
-    """The policy is far from its initial weights, and forgets abilities besides the task."""
+    """The policy is far from the one it started from, and forgets abilities besides the task."""
     for name in ("train/kl_ref", "rollout/kl_start"):
         if (kl := run[name]).end > FAR_KL:
             return Finding(

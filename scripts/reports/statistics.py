@@ -113,7 +113,7 @@ def outcome_of(results: Sequence[Mapping[str, Any]], figure: str, of: str = "eva
 
     Returns:
         `runs`; `before`, the mean of the evaluations before training; of the evaluation the interquartile mean `iqm`
-        over the runs with its interval `low`, `high`, and `min`, `max`, that of the `mean_reward`, and for text
+        over the runs with its interval `low`, `high`, and `min`, `max`, the same mean of `mean_reward`, and for text
         `problems`, the fewest that a run was asked; `updates`, `timesteps` and `seconds`, medians over the trainings.
     """
     first = [result["initial_eval"][figure] for result in results if result.get("initial_eval")]

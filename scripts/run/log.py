@@ -30,7 +30,7 @@ class BetweenRollouts(BaseCallback):
 class Table(CSVOutputFormat):
     """stable-baselines3's CSV file, appended to instead of overwritten, and whole at any moment.
 
-    A new column, such as that of the first failure, changes all lines; that is done in another file, which then takes
+    A new column, such as for the first failure, changes all lines; that is done in another file, which then takes
     the place of this one.
     """
 

@@ -39,7 +39,7 @@ class RewardModel(WithPoser):
             folder may hold a LoRA adapter in peft's format, which is merged into its base model.
         tokenizer: a folder, id or object; None for the model's own.
         chat: whether the tokenizer's chat template renders conversations; otherwise they are lines such as "user: ...".
-            None for what the model was trained with, else for yes if there is a template.
+            None for the model's own form in training, else for yes if there is a template.
         label: which of several outputs is the reward; None for the last one.
         success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
         problems_of: the verifier that makes the problems and demonstrations, such as "arith"; None where they are

@@ -31,13 +31,13 @@ class Program(Verifier):
     """An agent that calls a chat API, as a function `solve(problem, client)`, sync or async.
 
     An episode is one run of it. `client` has the shape of `openai.OpenAI()`, of `openai.AsyncOpenAI()` for an async
-    function; each call of `client.chat.completions.create` is a turn: its messages are what the model reads, and the
-    program gets what the model writes. Programs of other libraries call the endpoint `client.base_url`, OpenAI's
+    function; each call of `client.chat.completions.create` is a turn: the model reads its messages, and the
+    program gets the model's text. Programs of other libraries call the endpoint `client.base_url`, OpenAI's
     protocol, with the key `client.api_key`. See docs/bring-your-agent.md.
 
     The function returns the reward, a `Verdict`, or a pair of a reward and its named parts. A program that raises,
     hangs, never calls, calls twice at once or changes the past ends with the status "error" or "timeout". If turns or
-    context run out, the call raises `OutOfBudgetError`, and the reward is what the program then returns, else 0.
+    context run out, the call raises `OutOfBudgetError`, and the reward is the program's result after it, else 0.
 
     In worker processes, the default, programs are run again for each turn, with the recorded ones. With
     `verifier_workers=0` each program runs once, in a thread.

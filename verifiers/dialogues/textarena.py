@@ -124,7 +124,7 @@ class TextArena(WorldVerifier):
     """A game of TextArena; its reward is the player's at the end, mostly 1.0 for a win, and less for a part of one.
 
     A problem is a seed, and the prompt is the game's rules and its first board. A turn is an action such as `[7]`; the
-    brackets may be left out where the game's own wrapper adds them. The reply is what the game says since, without the
+    brackets may be left out where the game's own wrapper adds them. The reply is the game's messages since, without the
     player's own words. TextArena allows an invalid move and ends the game at the next one; invalid moves count as
     turns. An episode whose turns run out before the game ends has a reward of 0. Where TextArena returns a message in
     place of a reward, as four games do at invalid moves, the reward is 0.

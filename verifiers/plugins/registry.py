@@ -89,7 +89,7 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
             "module:Name", "path/to/file.py:name", a Verifier object or class, an environment class of TRL, an agent
             `solve(problem, client)`, or a reward function `f(prompts, completions, **columns) -> list[float | None]`. A
             list of these, or names with weights in one text ("rewards.py:right,rewards.py:short=0.1"), is their
-            weighted sum; the first one says what a success is. What follows an environment class in a list are reward
+            weighted sum; the first one decides about success. Items after an environment class are reward
             functions for its episodes.
         kwargs: arguments of the verifier's constructor. For a list: `reward_weights`, one number each (1 by default).
 

@@ -81,7 +81,7 @@ class Isolated:
         """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
 
         Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
-        that fails there is the verifier's (`Turns.instead`), else a verdict that says how, as that of a completion.
+        that fails there is the verifier's (`Turns.instead`), else a verdict that says how, as for a completion.
 
         Args:
             asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
