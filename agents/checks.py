@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -65,28 +64,3 @@ def check_goal(total_timesteps: Any, total_episodes: Any, progress_bar: bool) ->
     if progress_bar:
         raise ValueError("the progress bar counts steps: pass total_timesteps")
     return "num_episodes", check_count("total_episodes", total_episodes)
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """Return True or False.
-
-    Raises:
-        ValueError: for anything else, naming the parameter and the value.
-    """
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r:.{SHOWN}}")
-    return value
-
-
-def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """Return one of the allowed names.
-
-    Raises:
-        ValueError: naming the parameter, the value, the allowed ones and the closest match.
-    """
-    names = list(allowed)
-    if value in names:
-        return value
-    close = difflib.get_close_matches(str(value)[:SHOWN], names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {hint}allowed: {', '.join(names)}")

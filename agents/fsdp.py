@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from rlenv._checks import check_flag
+
 from . import processes
-from .checks import check_flag
 from .processes import is_dealt_out
 
 T = TypeVar("T")

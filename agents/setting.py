@@ -13,9 +13,9 @@ from functools import cached_property
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count, check_flag
 
-from .checks import check_choice, check_flag, check_number, check_schedule
+from .checks import check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from rlenv.agents.checks import check_choice
+from rlenv._checks import check_choice
 
 BENCHMARKS = {  # name: the module with its function `cases`, and what it measures
     "trl-grpo": ("against_trl", "an update of GRPO on short answers, against TRL"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from rlenv.agents.checks import check_choice
+from rlenv._checks import check_choice
 
 from .base import Finding
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
@@ -21,6 +23,31 @@ def check_count(name: str, value: Any, low: int | None = 1, high: float | None =
         of = f" of {' and '.join(limits)}" if limits else ""
         raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return True or False.
+
+    Raises:
+        ValueError: for anything else, naming the parameter and the value.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r:.{SHOWN}}")
+    return value
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return one of the allowed names.
+
+    Raises:
+        ValueError: naming the parameter, the value, the allowed ones and the closest match.
+    """
+    names = list(allowed)
+    if value in names:
+        return value
+    close = difflib.get_close_matches(str(value)[:SHOWN], names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {hint}allowed: {', '.join(names)}")
 
 
 def message_of(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import NOT_UNICODE, is_unicode, shown
 
@@ -99,8 +100,7 @@ class Limits:
     long_prompts: str = "skip"
 
     def __post_init__(self) -> None:
-        if self.long_prompts not in LONG_PROMPTS:
-            raise ValueError(f"unknown long_prompts {self.long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
+        check_choice("long_prompts", self.long_prompts, LONG_PROMPTS)
 
 
 @dataclass(frozen=True, kw_only=True)

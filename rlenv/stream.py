@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
 
@@ -98,8 +99,7 @@ class ProblemStream:
         curriculum: float | None = None,
         prompt_choice: str | None = None,
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"unknown split {split!r}; allowed: {', '.join(SPLITS)}")
+        check_choice("split", split, SPLITS)
         if not 0.0 <= test_fraction <= 1.0:
             raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
@@ -115,8 +115,8 @@ class ProblemStream:
         if problems is not None:
             self._listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
         self.curriculum: Curriculum | ThompsonChoice | None = None
-        if prompt_choice not in (None, "thompson"):
-            raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: thompson")
+        if prompt_choice is not None:
+            check_choice("prompt_choice", prompt_choice, ["thompson"])
         if prompt_choice is not None and curriculum is not None:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):

@@ -11,7 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
@@ -88,8 +88,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         **task: Any,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = TextGenTask(**expanded(**task))
         self._slots = Slots(self.task.other_side, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {

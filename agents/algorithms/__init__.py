@@ -5,7 +5,8 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ..checks import check_choice
+from rlenv._checks import check_choice
+
 from ..training.settings import AgentSettings
 from . import options
 

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from rlenv._checks import check_choice
+
 from .. import processes
-from ..checks import check_choice
 from ..devices import HALVES
 from ..errors import EngineError
 from ..fsdp import gather_weights, local, release_weights

@@ -23,9 +23,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from rlenv._checks import first_line
+from rlenv._checks import check_choice, first_line
 
-from ..checks import check_choice
 from ..errors import UnknownModelError
 from ..policies.presets import PACKAGED, PRESETS
 from .adapters import base_of, has_adapter

@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ..checks import check_choice, check_flag
+from rlenv._checks import check_choice, check_flag
+
 from ..devices import take_rows, widest
 from ..estimators.kl import DIVERGENCES
 from ..policies.base import Policy, episodes_of

@@ -29,10 +29,9 @@ from torch import distributions as td
 from torch import nn
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count, check_flag
 from rlenv._json import read_table
 
-from ..checks import check_choice, check_flag
 from ..errors import checking
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlenv._checks import check_choice
 from rlenv.agents import Agent, peer_names
-from rlenv.agents.checks import check_choice
 from rlenv.agents.language.adapters import has_adapter, library
 from rlenv.agents.language.loading import model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of

@@ -211,7 +211,7 @@ ROWS = [
     row(FunctionVerifier, {"function": max}, "not a reward function"),
     row(FunctionVerifier, {"function": environments}, "environments", "environments"),
     *(row(of(name), {each: value}) for name, given in NUMBERS.items() for each in given for value in given[each]),
-    row(of("exact"), {"unicode": "NFK"}, "unicode", "'NFK'", "one of"),
+    row(of("exact"), {"unicode": "NFK"}, "unicode", "'NFK'", "allowed: NFC"),
     row(of("countdown"), {"operators": "-"}),
     *(row(of("arith"), {"operators": value}, "+-*", repr(value)) for value in ("", "+/", None)),
     *(row(of("format"), {"tags": tags}, "tag") for tags in ([], 3, ["a", "a"], [1], "a,,b")),

@@ -12,13 +12,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from ..answer import PLACES, REQUESTS, answer_in, ending, placed
 from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
 from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
-from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 
 LONGEST = 200  # characters
@@ -72,7 +71,7 @@ class Countdown(Verifier):
         if not isinstance(use_all, bool):
             raise ValueError(f"countdown: use_all must be true or false, got {use_all!r}")
         self.use_all = use_all
-        self.place = one_of("countdown", "place", place, PLACES)
+        self.place = check_choice("place of countdown", place, PLACES)
         self.request = REQUESTS.get(self.place, "").replace("the answer", "the expression")
         self.numbers = check_count("countdown: numbers", numbers, 2, 6)
         self.largest = check_count("countdown: largest", largest, 4, 999)

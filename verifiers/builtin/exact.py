@@ -7,8 +7,9 @@ import unicodedata
 
 from typing_extensions import override
 
+from rlenv._checks import check_choice, check_flag
+
 from ..base import Problem
-from ..plugins.arguments import flag, one_of
 from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, collapsed, normal_form
 from .reference import ReferenceVerifier
@@ -69,10 +70,10 @@ class Exact(ReferenceVerifier):
         inside: str | None = None,
     ) -> None:
         super().__init__(inside)
-        self.ignore_case = flag("exact", "ignore_case", ignore_case)
-        self.collapse_whitespace = flag("exact", "collapse_whitespace", collapse_whitespace)
-        self.ignore_punctuation = flag("exact", "ignore_punctuation", ignore_punctuation)
-        self.unicode = one_of("exact", "unicode", unicode, _FORMS)
+        self.ignore_case = check_flag("exact: ignore_case", ignore_case)
+        self.collapse_whitespace = check_flag("exact: collapse_whitespace", collapse_whitespace)
+        self.ignore_punctuation = check_flag("exact: ignore_punctuation", ignore_punctuation)
+        self.unicode = check_choice("unicode of exact", unicode, _FORMS)
         if unicode == "NFKC":
             self.does_not_catch = {"look-alike": "full-width digits are digits in NFKC"}
 

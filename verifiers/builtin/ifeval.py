@@ -11,8 +11,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_flag
+
 from ..base import Problem, Verdict, Verifier
-from ..plugins.arguments import flag
 from ..plugins.registry import register_verifier
 from ..text import conclusion
 
@@ -180,7 +181,7 @@ class IFEval(Verifier):
     columns = ("instruction_id_list", "kwargs")
 
     def __init__(self, partial: bool = False, loose: bool = False) -> None:
-        self.partial, self.loose = flag("ifeval", "partial", partial), flag("ifeval", "loose", loose)
+        self.partial, self.loose = check_flag("ifeval: partial", partial), check_flag("ifeval: loose", loose)
 
     def examples(self) -> list[Problem]:
         """Return problems with instructions of every kind."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from ..base import Problem, Verdict, Verifier
-from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 
 _MOST = 1_000_000
@@ -41,7 +40,7 @@ class Length(Verifier):
         self.maximum = check_count("length: maximum", _number(maximum), 1, _MOST)
         self.minimum = check_count("length: minimum", minimum, 0, self.maximum)
         self.margin = check_count("length: margin", margin, 0, _MOST)
-        self.unit = one_of("length", "unit", unit, _UNITS)
+        self.unit = check_choice("unit of length", unit, _UNITS)
 
     def examples(self) -> list[Problem]:
         """Return subjects to write about."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from rlenv._checks import check_choice
+
 from ..answer import PLACES, REQUESTS, placed
 from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
-from ..plugins.arguments import one_of
 from ..text import frame_name, framed, in_frame
 
 
@@ -29,7 +30,7 @@ class ReferenceVerifier(Verifier):
     def __init__(self, inside: str | None = None, place: str | None = None, owner: str = "") -> None:
         owner = owner or type(self).__name__.lower()
         self.inside = None if inside is None else frame_name(owner, inside)
-        self.place = "" if place is None else one_of(owner, "place", place, PLACES)
+        self.place = "" if place is None else check_choice(f"place of {owner}", place, PLACES)
         self.request = REQUESTS.get(self.place, "")
 
     def matches(self, problem: Problem, text: str) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlenv._checks import check_count, first_line
+from rlenv._checks import check_count, check_flag, first_line
 
 from ..base import Execution, Problem, Verdict
 from ..conversation import make_encoder
-from ..plugins.arguments import flag, require
+from ..plugins.arguments import require
 from ..plugins.registry import make_verifier, register_verifier
 from ..wrapping import WithPoser
 
@@ -116,7 +116,7 @@ class RewardModel(WithPoser):
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if chat is None:
             return has_template and bool(getattr(self.model.config, CHAT, True))
-        if flag("reward_model", "chat", chat) and not has_template:
+        if check_flag("reward_model: chat", chat) and not has_template:
             raise ValueError("reward_model: chat=True needs a tokenizer with a chat template; pass tokenizer=")
         return chat
 

@@ -10,10 +10,9 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 from ..sandbox.run import SandboxError
 from .cases import read_tests
@@ -54,7 +53,7 @@ class CodeFeedback(Code):
         unsafe_local_exec: bool = False,
     ) -> None:
         super().__init__(False, timeout, memory, unsafe_local_exec)
-        self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
+        self.source = check_choice("source of code-feedback", source, (OWN, HUMAN_EVAL))
         self.turns = Turns(check_count("code-feedback: turns", turns, 1, 20), LONGEST_REPLY)
         self.levels = check_count("code-feedback: levels", levels, 1, 5)
         # Isolated, so that the programs of several episodes run at once; a worker process also starts the sandbox.

@@ -13,10 +13,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_flag
 
 from ..base import Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import flag, hint, require
+from ..plugins.arguments import hint, require
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, WorldVerifier, spelled
 
@@ -151,7 +151,7 @@ class TextArena(WorldVerifier):
         if rules is not None and not isinstance(rules, str):
             raise ValueError(f"textarena: rules must be a text, got {rules!r:.60}")
         self.game, self.rules = game, rules
-        self.wins_only = flag("textarena", "wins_only", wins_only)
+        self.wins_only = check_flag("textarena: wins_only", wins_only)
         self.known = game_of(game, _library(".envs.registration").ENV_REGISTRY)
         games = [Play(self, seed) for seed in range(PROBED)]
         limit = self.known.turns or games[0].env.state.max_turns

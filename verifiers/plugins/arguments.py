@@ -19,26 +19,12 @@ def not_negative(owner: str, name: str, value: Any) -> Fraction:
     return Fraction(str(value))
 
 
-def flag(owner: str, name: str, value: Any) -> bool:
-    """Return true or false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{owner}: {name} must be true or false, got {value!r}")
-    return value
-
-
 def hint(name: Any, known: Sequence[str]) -> str:
     """Return the known names closest to an unknown one; without any, all of them, or of very many how many."""
     close = difflib.get_close_matches(str(name), known, n=3)
     if not close and len(known) > MANY:
         return f"there are {len(known)}, such as {known[0]}"
     return f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
-
-
-def one_of(owner: str, name: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return one of the allowed names."""
-    if value not in allowed:
-        raise ValueError(f"{owner}: {name} must be one of {', '.join(allowed)}, got {value!r}")
-    return str(value)
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
