@@ -1,17 +1,13 @@
 """Each benchmark once, at a size where seconds mean nothing, and the command that runs them."""
 
-import io
 import itertools
 import json
 import math
-import sys
 from dataclasses import replace
 from functools import partial
 
 import pytest
 from inprocess import result_of, run
-from loaded import loaded
-from pages import check_rlenv
 
 from rlenv import _benchmarks
 from rlenv._benchmarks import (
@@ -74,17 +70,6 @@ def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
     assert len(names) == 5 and "captured" in names[2] and names[1] == "GRPO, 2 x 2: training"
 
 
-def test_our_side_of_a_job_answers_each_turn(monkeypatch, tmp_path):
-    job, answers = against_trl.JOBS["trl-grpo"], io.StringIO()
-    job.start().save_pretrained(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n" * 3))
-    monkeypatch.setattr(sys, "stdout", answers)
-    against_trl._our_side(job, 3, str(tmp_path))
-    ready, *turns, end = map(json.loads, answers.getvalue().splitlines())
-    assert ready == {} and len(turns) == 2 and all(turn["seconds"] > 0 for turn in turns)
-    assert len(end["rewards"]) == len(end["lengths"]) == 4
-
-
 def test_both_sides_take_the_same_optimizer_steps():
     job, theirs = against_trl.JOBS["trl-grpo"], peers.SAME_LOSS
     agent = against_trl.our_agent(job, job.start())
@@ -144,21 +129,6 @@ def test_a_seed_that_misses_the_goal_counts_as_infinitely_long():
     assert "1 of 2 seeds" in record.fault([3.0, None], [3.0, 3.0], record.SLOWER)
 
 
-def test_seeds_are_measured_in_turn_each_in_its_commit(monkeypatch):
-    monkeypatch.setattr(record, "checked_out", lambda commit, folder: folder)
-    order = []
-
-    def timed(task, tree, seed, folder):
-        order.append((seed, tree.name))
-        assert not folder.exists() and tree not in folder.parents
-        return float(len(order))
-
-    monkeypatch.setattr(record, "run", timed)
-    task = record.TASKS["demo"]._replace(seeds=2)
-    assert record.measure(task, ["ours", "last"]) == {"ours": [1.0, 3.0], "last": [2.0, 4.0]}
-    assert order == [(0, "ours"), (0, "last"), (1, "ours"), (1, "last")]
-
-
 TRAIN = """
 import json, os, pathlib, sys
 folder = pathlib.Path(sys.argv[sys.argv.index("--log-dir") + 1])
@@ -178,25 +148,3 @@ def test_the_code_that_runs_is_that_of_the_tree(tmp_path):
     assert record.run(task, tmp_path, 3, tmp_path / "run-3") == 4.0
     with pytest.raises(RuntimeError, match="status 1: no luck"):
         record.run(task, tmp_path, 9, tmp_path / "run-9")
-
-
-def test_a_record_is_appended_to_its_task_and_drawn():
-    first = record.with_record({"cartpole": ["kept"]}, "demo", {"aaaa": [2.0, None, 3.0]})
-    second = record.with_record(first, "demo", {"bbbb": [1.0, 2.0, 3.0], "aaaa": [2.0, 4.0, 3.0]})
-    assert second["cartpole"] == ["kept"] and second["demo"][0] == first["demo"][0]
-    assert second["demo"][0]["seconds"] == [2.0, None, 3.0] and second["demo"][0]["before"] == []
-    assert second["demo"][1]["before"] == [{"commit": "aaaa", "seconds": [2.0, 4.0, 3.0]}]
-    assert second["demo"][1]["command"] == f"{record.TASKS['demo'].command} --stop-reward 0.95"
-    for row, when in zip(second["demo"], ("then", "now"), strict=True):
-        row["date"], row["machine"]["processor"] = when, "a CPU"
-    _, _, *lines = loaded("docs/make_performance.py").records({"demo": second["demo"]}).splitlines()
-    assert lines[0] == "| `demo` | 0.95 | 3 (2, missed, 3) |  | aaaa | then | a CPU |"
-    assert lines[1] == "| `demo` | 0.95 | 2 (1, 2, 3) | 0.50 | bbbb | now | a CPU |"
-    assert lines[2].startswith("| `cartpole` | 475 | none yet |")
-
-
-@pytest.mark.parametrize("name", record.TASKS)
-def test_the_command_of_a_record_is_one(name):
-    task = record.TASKS[name]
-    command, _ = check_rlenv(f"{task.command} --stop-reward {task.goal:g}".split()[1:])
-    assert command.name == "train"

@@ -150,14 +150,6 @@ def test_the_splits_of_a_dataset_are_read_and_counted_one_after_the_other(tmp_pa
     assert mapped.place(4) == f"{str(tmp_path / 'set')!r}, row 2 of 'train'"
 
 
-@pytest.mark.parametrize("name", ["p.parquet", "folder"])
-def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name):
-    WRITERS[name](tmp_path / name, ROWS)
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"pip install 'rlenv-lm\[data\]'"):
-        load_problems(tmp_path / name)
-
-
 # Preference pairs.
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from functools import partial
 
 import pyarrow
@@ -367,7 +368,7 @@ def test_a_damaged_file_of_a_folder_is_named(read, whole_folders, tmp_path):
         assert said in str(refused.value), (name, held, str(refused.value))
 
 
-def test_files_of_other_libraries_are_refused_by_row(tmp_path):
+def test_files_of_other_libraries_are_refused_by_row(tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", None]}), tmp_path / "b.parquet")
     DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
@@ -382,6 +383,9 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
         check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
     Dataset.from_list([{"prompt": "a"}]).to_parquet(tmp_path / "c.parquet")
     check_refused(task, {"problems": tmp_path / "c.parquet"}, ("c.parquet", "--tokenizer train:2000"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for name in ("c.parquet", "other"):
+        check_refused(load_problems, {"path": tmp_path / name}, ("pip install 'rlenv-lm[data]'",))
 
 
 PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import sys
 from dataclasses import replace
 
 import pytest
@@ -50,13 +49,6 @@ def standing_in(patch):
     patch.setattr(player, "check_vllm", lambda: None)
     patch.setattr(player, "open_engine", open_engine)
     return started
-
-
-@pytest.mark.parametrize("command", [["train"], ["train", "--dry-run"]], ids=" ".join)
-def test_a_missing_vllm_is_one_line_and_nothing_is_written(command, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    line = error_of(run(*command, *SMALL, "--engine", "vllm", "--log-dir", tmp_path / "run"))
-    assert "engine='vllm' needs vllm: pip install 'rlenv-lm[vllm]'" in line and not any(tmp_path.iterdir())
 
 
 def test_one_infinite_log_probability_in_32_answers_ends_the_run_with_one_line(started, tmp_path, monkeypatch):

@@ -222,22 +222,29 @@ def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog)
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("command", ["train --dry-run", "train", "sft", "compare --agents grpo"])
-@pytest.mark.parametrize("what", ["rank", "folder"])
-def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
+MISSING = """
+peft | lora | train --dry-run --model {base} --lora-rank 4
+peft | lora | train --model {adapter}
+peft | lora | sft --model {base} --lora-rank 4
+peft | lora | compare --agents grpo --model {adapter}
+math_verify | math | train --dry-run --verifier math
+vllm | vllm | train --engine vllm
+vllm | vllm | train --dry-run --engine vllm
+wandb | wandb | train --track wandb
+trackio | trackio | train --track trackio
+mlflow | mlflow | train --track mlflow
+"""
+
+
+@pytest.mark.parametrize(("package", "extra", "line"), [row.split(" | ") for row in MISSING.strip().splitlines()])
+def test_a_missing_package_is_said_with_its_extra_before_a_model_is_read(package, extra, line, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
     for place in ("rlenv.agents.language.loading", "rlenv.agents.language.policy"):
         monkeypatch.setattr(f"{place}.load_model", lambda *given: pytest.fail("the model is read"))
-    tiny_model("llama").save_pretrained(tmp_path / "base")
-    (tmp_path / "adapter").mkdir()
-    facts = {"peft_type": "LORA", "base_model_name_or_path": str(tmp_path / "base")}
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(facts))
-    options = ["--model", tmp_path / "base", "--lora-rank", 4] if what == "rank" else ["--model", tmp_path / "adapter"]
-    line = error_of(run(*command.split(), "--log-dir", tmp_path / "run", *options))
-    assert "peft" in line and "rlenv-lm[lora]" in line
-
-
-def test_a_missing_package_of_a_verifier_is_said_by_a_dry_run(monkeypatch):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
-    line = error_of(run("train", "--dry-run", "--verifier", "math"))
-    assert "math_verify" in line and "rlenv-lm[math]" in line
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    tiny_model("llama").save_pretrained(base)
+    adapter.mkdir()
+    facts = {"peft_type": "LORA", "base_model_name_or_path": str(base)}
+    (adapter / "adapter_config.json").write_text(json.dumps(facts))
+    said = error_of(run(*line.format(base=base, adapter=adapter).split(), "--log-dir", tmp_path / "run"))
+    assert package in said and f"pip install 'rlenv-lm[{extra}]'" in said and not (tmp_path / "run").exists()
