@@ -323,7 +323,7 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
 
 def test_importing_the_verifiers_imports_nothing_heavy():
     """Nor the built-in ones, without which a worker process starts; they are there as soon as somebody asks."""
-    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "httpx", "rlenv.verifiers.builtin"}
+    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "httpx", "click", "rlenv.verifiers.builtin"}
     command = f"import sys, rlenv.verifiers; print({heavy} & set(sys.modules)); "
     command += "from rlenv.verifiers import *; print(Arith().sample)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)

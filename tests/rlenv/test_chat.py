@@ -14,7 +14,7 @@ from rlenv.verifiers import Problem
 MADE = {name: make() for name, make in FAMILIES.items()}
 SPACES = {f"llama2, {scheme} space": llama2(scheme) for scheme in ("first", "always", "never", "normalizer")}
 STRANGE = "e\u0301 é 字 🙂\u200d🙂 \u202eabc\u202c \x07 \u2028 \ufeff 730194628500005829164037 {{ x }} {% y"
-FORMS = ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\nc", "{}user\n", STRANGE + "{}")
+FORMS = ("{}", "a{}b", "{}{}", "\n{}\nc", STRANGE + "{}")
 families = pytest.mark.parametrize("name", FAMILIES)
 
 

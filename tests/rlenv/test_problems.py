@@ -381,8 +381,10 @@ def test_mapped_problems_are_those_in_memory(files, name, settings):
     assert posed(problems=files[name], **settings) == posed(problems=files["p.jsonl"], **settings)
 
 
-@pytest.mark.parametrize("change", ["file", "columns", "template", "limit"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [*((name, "file") for name in FILES), *(("p.parquet", change) for change in ("columns", "template", "limit"))],
+)
 def test_other_problems_are_refused_on_resume(tmp_path, name, change):
     def stream(**settings):
         with warnings.catch_warnings():

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from local_hub import serve, serve_task
+from local_hub import serve_task
 from refused import check_refused
 from task_rows import rows_of
 
 import rlenv
-from rlenv import hub
-from rlenv.agents import RLOO
 from rlenv.task import TextGenTask, expanded
 from rlenv.tasks import TASKS
 from rlenv.verifiers.sandbox.run import unavailable
@@ -97,27 +95,9 @@ def test_another_verifier_takes_neither_arguments_nor_request(served):
     assert task.encoding.encoder.asked(problem.prompt) == problem.prompt
 
 
-def test_an_agent_trains_on_a_task_and_loads_it_without_trust(served, tmp_path):
-    served("gsm8k")
-    kwargs = {"task": "gsm8k", "max_new_tokens": 4, "tokenizer": CHARACTERS}
-    agent = RLOO("tiny", "rlenv:TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, group_size=2)
-    agent.learn(1)
-    assert agent.num_updates == 1
-    agent.save(tmp_path / "checkpoint")
-    again = RLOO.load(tmp_path / "checkpoint", continue_env=True)
-    assert again.env.unwrapped.task.stream.sizes == agent.env.unwrapped.task.stream.sizes
-
-
 def test_a_wrong_name_is_one_line():
     check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "gsm8"}, ("'gsm8'", "did you mean gsm8k"))
     check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "zzzz"}, ("known: gsm8k, math,",))
-
-
-def test_a_moved_column_is_one_line(tmp_path, monkeypatch):
-    rows = [{"problem": row["question"], "answer": row["answer"]} for row in rows_of("gsm8k")["train"]]
-    repo, config, revision = hub.parts(TASKS["gsm8k"].problems)
-    serve(monkeypatch, tmp_path, f"{repo}/{config}", {"train": rows}, revision)
-    check_refused(TextGenTask, expanded("gsm8k"), ("no column 'question'", "'problem'", "--column prompt="))
 
 
 def table():

@@ -52,7 +52,8 @@ def test_tensorboard_gets_the_settings_and_the_outcome(text_run):
 
 def test_the_kl_to_the_start_is_the_anchors_without_an_anchor_and_in_micro_batches(tmp_path):
     """An anchor too weak to move anything measures the same KL, as train/kl_ref, on the same episodes."""
-    pole = ["--env", "CartPole-v1", "--eval-episodes", 2, "--log-interval", 1, "--episodes", 48]
+    pole = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=20", "--eval-episodes", 0, "--log-interval", 1]
+    pole += ["--episodes", 48]
     done("train", *pole, "--log-kl", "--micro-batch-size", 3, "--log-dir", tmp_path / "free")
     done("train", *pole, "--kl-coef", 1e-30, "--log-dir", tmp_path / "held")
     free, held = (
@@ -64,7 +65,8 @@ def test_the_kl_to_the_start_is_the_anchors_without_an_anchor_and_in_micro_batch
 
 
 def test_the_curve_does_not_change_the_training_of_a_controller(tmp_path):
-    pole = ["--env", "CartPole-v1", "--episodes", 12, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
+    pole = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=20", "--num-envs", 4, "--eval-episodes", 2]
+    pole += ["--episodes", 12, "--episodes-per-update", 4]
     for every in (1, 0):
         done("train", *pole, "--device", "cpu", "--eval-every", every, "--log-dir", tmp_path / str(every))
     assert [len(scalars(tmp_path / name)["eval/mean_reward"]) for name in "10"] == [4, 2]

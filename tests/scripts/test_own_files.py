@@ -42,10 +42,6 @@ class Halved(Reinforce):
 def right(prompts, completions, solution, **kwargs):
     return [float(said == wanted) for said, wanted in zip(completions, solution)]
 
-def short(completions, completion_ids, trainer_state, **kwargs):
-    assert trainer_state.global_step >= 0
-    return [-float(len(ids)) for ids in completion_ids]
-
 def double(x: int) -> int:
     return 2 * x
 """
@@ -122,13 +118,6 @@ def test_settings_of_an_agent_are_kept_and_its_own_class_loads_it(home):
     assert json.loads((folder / "checkpoint" / "agent.json").read_text())["settings"]["factor"] == 0.25
     with pytest.raises(ValueError, match=r"mine\.py:Halved': call that class's load"):
         Agent.load(folder / "checkpoint")
-
-
-def test_a_configuration_may_list_functions(home):
-    (home / "run.json").write_text(json.dumps({"verifier": ["mine.py:right", "mine.py:short=0.5"]}))
-    folder = trained(f"--config run.json {TEXT}")
-    header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
-    assert {"rollout/parts/right", "rollout/parts/short"} <= set(header)
 
 
 WORLD = """

@@ -21,19 +21,19 @@ def solve(problem, client):
 
 @pytest.fixture
 def training(tmp_path):
-    """Return the arguments of a run of two updates."""
+    """Return the arguments of a run of one update."""
     (tmp_path / "agent.py").write_text(SOLVE)
     rows = [json.dumps({"prompt": f"{number}=", "answer": str(number)}) for number in range(10, 90)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     return [
         "train", "--verifier", f"program:{tmp_path}/agent.py:solve", "--problems", tmp_path / "rows.jsonl",
         "--max-turns", 2, "--max-reply-tokens", 8, "--sft-steps", 0, "--agent", "grpo", "--group-size", 4,
-        "--episodes-per-update", 8, "--episodes", 16, "--eval-episodes", 4, "--verifier-workers", 0,
+        "--episodes-per-update", 8, "--episodes", 8, "--eval-episodes", 4, "--verifier-workers", 0,
         "--device", "cpu", "--log-dir", tmp_path / "run",
     ]  # fmt: skip
 
 
-def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training):
+def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training, undrawn):
     done(*training)
     evaluated = result_of(run("evaluate", tmp_path / "run", "--trust", "--json", "--episodes", 4))
     assert (evaluated["mean_turns"], evaluated["episodes"]) == (2, 4)
@@ -48,4 +48,4 @@ def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training):
 def test_two_processes_train_a_program(tmp_path, training, jobs):
     code, _, errors = jobs.run(*training)
     assert code == 0, errors
-    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 16
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 8

@@ -60,13 +60,6 @@ def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
     assert found["verifier"] == "numeric" and found["verifier_args"] == {"place": "last"}
 
 
-def test_another_verifier_is_not_asked_for_a_place(folder, monkeypatch):
-    serve_task(monkeypatch, folder, "gsm8k")
-    (folder / "own.py").write_text("def never(completions):\n    return [0.0 for _ in completions]\n")
-    done("train", "--task", "gsm8k", "--verifier", "own.py:never", *SMALL, "--log-dir", "run")
-    assert "ask" not in options(folder / "run")
-
-
 def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):
     listed = done("tasks").stdout.splitlines()
     assert [line.split()[0] for line in listed] == list(TASKS) and TASKS["gsm8k"].problems in listed[0]

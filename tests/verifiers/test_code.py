@@ -261,23 +261,6 @@ def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completi
     assert program_of(asked, WHOLE) == WHOLE
 
 
-def test_programs_of_human_eval_are_right_by_what_they_return():
-    problem, wrong = Problem.from_row(HUMAN_EVAL), "    return 3\n"
-    verdicts = Code().verify_batch([problem] * 3, [BODY_OF_TOTAL, f"```\n{WHOLE}```", wrong])
-    assert [verdict.reward for verdict in verdicts] == [1, 1, 0]
-
-
-def test_the_columns_of_mbpp_are_tests():
-    row = {
-        "text": "Write a function to double a number.", "code": "def double(x):\r\n    return 2 * x",
-        "test_list": ["assert double(2) == 4", "assert math.isclose(double(0.1), 0.2, rel_tol=0.001)"],
-        "test_setup_code": "", "challenge_test_list": [],
-    }  # fmt: skip
-    problem = Problem.from_row(row, {"prompt": "text", "answer": "code", "tests": "test_list"})
-    verdicts = Code().verify_batch([problem] * 2, [problem.answer, "def double(x): return 4"])
-    assert [verdict.reward for verdict in verdicts] == [1, 0]
-
-
 def test_levels_have_longer_and_longer_programs():
     verifier, rng = CodeFeedback(levels=3), random.Random(0)
     lines = {level: set() for level in (1, 2, 3)}
