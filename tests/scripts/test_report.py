@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from contextlib import nullcontext
 from html.parser import HTMLParser
 
@@ -13,10 +12,8 @@ import pytest
 import torch
 from inprocess import result_of, run
 
-from rlenv._scripts.jobs import callbacks
 from rlenv._scripts.reports import page as page_module
 from rlenv._scripts.reports.tokens import shortened
-from rlenv._scripts.run.folder import RunFolder
 from rlenv.agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -136,27 +133,8 @@ def end_of(folder):
     return text.partition("Not at its end")[2].partition("What the doctor finds")[0]
 
 
-def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_path, monkeypatch):
-    folder, seen = tmp_path / "my run", []
-
-    def look(self):
-        seen.append((folder / "result.json").exists())
-        if self.model.num_updates == len(seen) - 1 == 1:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(callbacks.ShowProgress, "_on_rollout_start", look)
-    assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM" in end_of(folder)
-    result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
-    assert len(seen) > 3 and not any(seen), "a run that goes on has no result of its earlier end"
-    assert end_of(folder) == ""
-
-
-@pytest.mark.parametrize("disk_full", [False, True])
-def test_a_run_that_diverged_says_so_and_how_to_go_on(disk_full, undrawn, tmp_path, monkeypatch):
+def test_a_run_that_diverged_says_so_and_how_to_go_on(undrawn, tmp_path, monkeypatch):
     def overflow(self, closure=None):
-        if disk_full:
-            monkeypatch.setattr(RunFolder, "write", full)
         for group in self.param_groups:
             for weights in group["params"]:
                 weights.data.fill_(torch.inf)
@@ -167,9 +145,7 @@ def test_a_run_that_diverged_says_so_and_how_to_go_on(disk_full, undrawn, tmp_pa
     assert outcome.exit_code == 1 and "NaN or infinite" in outcome.stderr
     result_of(run("report", folder, "--json"))
     end = end_of(folder)
-    assert ("NaN or infinite: load others, or lower learning_rate" in end) is not disk_full
-    assert f"rlenv train --resume {folder}" in end
-    assert ("It was killed" in end and "the disk is full" in end) is disk_full
+    assert "NaN or infinite: load others, or lower learning_rate" in end and f"rlenv train --resume {folder}" in end
 
 
 ENDS = {  # what is left: result.json, and what the page says

@@ -3,11 +3,11 @@
 import os
 import pty
 import re
-import subprocess
 import sys
 import threading
 
 import pytest
+from inprocess import done
 
 from rlenv._scripts.main import NO_BARS
 from rlenv._scripts.process.progress import progress_bar, say
@@ -75,13 +75,11 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written):
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
 
 
-def test_bars_of_other_libraries_stay_out_of_pipes(tmp_path, monkeypatch):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = {"prompt": [f"{n}+1=" for n in range(30)], "answer": [f"{n + 1}" for n in range(30)]}
-    parquet.write_table(pyarrow.table(rows), tmp_path / "next.parquet")
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))  # a table that is there already has no bar
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_other_libraries_are_told_to_draw_no_bars_but_on_a_terminal(is_terminal, monkeypatch):
+    """By the variables that they read when they are imported."""
     for name in NO_BARS:
         monkeypatch.delenv(name, raising=False)
-    command = "from rlenv._scripts.main import main; main()", "verifiers", "lint", "exact", "--problems", "next.parquet"
-    ended = subprocess.run([sys.executable, "-c", *command], capture_output=True, cwd=tmp_path, check=True)
-    assert ended.stdout and not ended.stderr
+    monkeypatch.setattr(os, "isatty", lambda descriptor: is_terminal)
+    done("bench", "--list")
+    assert [name in os.environ for name in NO_BARS] == [not is_terminal] * len(NO_BARS)

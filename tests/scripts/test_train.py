@@ -3,7 +3,6 @@
 import json
 import re
 
-import pytest
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import result_of, run
 
@@ -80,15 +79,10 @@ def test_a_run_says_of_how_many_held_out_problems_its_figures_are(tmp_path):
     assert "on 2 held-out problems" in page and page.count("each is 50% of the figure") == 1
 
 
-@pytest.mark.parametrize("command", ["train", "sft"])
-def test_a_second_run_does_not_touch_the_folder_of_one_at_work(command, tmp_path):
+def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    small = (
-        ["--env", "CartPole-v1", "--timesteps", 50, "--episodes-per-update", 4]
-        if command == "train"
-        else ["--sft-steps", 1, "--sft-examples", 8]
-    )
-    line = [command, *small, "--eval-episodes", 0, "--log-dir", tmp_path]
+    line = ["train", "--env", "CartPole-v1", "--timesteps", 50, "--episodes-per-update", 4, "--eval-episodes", 0]
+    line += ["--log-dir", tmp_path]
     with Lock(tmp_path / ".lock", "busy"):
         outcome = run(*line, "--overwrite")
         assert outcome.exit_code == 2
