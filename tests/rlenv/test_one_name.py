@@ -77,8 +77,9 @@ def test_another_distribution_that_has_overwritten_ours_is_named_with_the_way_ou
     package = tmp_path / "rlenv"
     package.mkdir()
     (package / "__init__.py").write_text("class Runner: ...\n")
-    for name, folder in (("_scripts", "scripts"), ("agents", "agents"), ("verifiers", "verifiers")):
-        (package / name).symlink_to(ROOT / folder)
+    for ours in (ROOT / "rlenv").iterdir():
+        if ours.name != "__init__.py":
+            (package / ours.name).symlink_to(ours)
     done = in_a_new_python("from rlenv._scripts.main import main; main(['info'])", tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
