@@ -157,7 +157,7 @@ class WithSettings:
 
 
 def declare(cls: Any) -> None:
-    """Make a class a dataclass of its own and its parents' settings.
+    """Make a class a dataclass of its settings and its parents' settings.
 
     Raises:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.

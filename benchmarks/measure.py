@@ -84,7 +84,7 @@ class Case:
 def rows(cases: Iterable[Case], pairs: int, minutes: float | None = None) -> Iterator[Row]:
     """Measure each case in turn; yield its row as soon as it is made.
 
-    When the minutes are used up, nothing else is begun, and standard error names what is not measured.
+    When the minutes are used up, no further case begins, and standard error names the cases not measured.
 
     Raises:
         RuntimeError: of the first case that failed, such as by too little memory, after all others.

@@ -79,7 +79,7 @@ def fault(ours: Seconds, before: Seconds | None, most: float) -> str:
 
     Args:
         ours: seconds of each seed.
-        before: those of the last record's commit, taken in turn; None if there is no record yet.
+        before: seconds of the last record's commit, measured in turn; None before the first record.
         most: times the seconds of `before` that are allowed.
     """
     if math.isinf(median(ours)):

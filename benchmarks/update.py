@@ -1,4 +1,4 @@
-"""Acting and training of our own, by size of the model, as a share of what their arithmetic allows."""
+"""Speed of acting and training, by size of the model, as a share of the speed that their arithmetic allows."""
 
 from __future__ import annotations
 

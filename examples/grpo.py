@@ -83,7 +83,7 @@ def padded(prompts, answers, device):
 
 
 def forward(model, tokens, read, **more):
-    """Return what a model of transformers says of tokens [N, M], the last of those read [N, L]."""
+    """Return a transformers model's output for tokens [N, M], the last of the context with mask `read` [N, L]."""
     positions = (read.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
     return model(tokens, attention_mask=read.long(), position_ids=positions, **more)
 
@@ -236,7 +236,7 @@ class Sums:
         return self.tokenizer.decode(tokens, skip_special_tokens=True)
 
     def reward(self, a, b, text):
-        """Return 1 if the last number is right, without a tokenizer if nothing else is written; else 0."""
+        """Return 1 if the last number is right, or, without a tokenizer, if the text is exactly the sum; else 0."""
         return float(text == str(a + b) if self.tokenizer is None else re.findall(r"\d+", text)[-1:] == [str(a + b)])
 
 
