@@ -117,8 +117,8 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
 
 
 def dtype_of(folder: Path) -> str | None:
-    """Return the precision of the weights of a saved policy, such as "bfloat16"; None if it does not say."""
-    return _config(folder).get("dtype")
+    """Return the precision of the weights of a saved policy, such as "bfloat16"; None if the folder does not say."""
+    return _config(folder).get("dtype") if (folder / _CONFIG).is_file() else None
 
 
 def borrows_base(folder: Path) -> bool:

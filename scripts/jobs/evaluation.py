@@ -30,7 +30,7 @@ from ..reports.rules import MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples
 from . import session
-from .subject import Subject, find, policy_arguments
+from .subject import Subject, find
 
 MORE = ("success_interval", "truncated_share", "sampled", "completions")  # beside those of `Agent.evaluate`
 
@@ -147,7 +147,7 @@ def _settings(subject: Subject, config: EvaluateConfig) -> dict[str, Any]:
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
         "content": content_of(subject.path),
-        "policy_args": policy_arguments(config) if subject.saved is None else {},
+        "policy_args": subject.model_args(config),
         "env_kwargs": subject.env_kwargs,
         **{
             name: getattr(config, name)

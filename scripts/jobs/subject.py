@@ -64,6 +64,12 @@ class Subject:
         """The folder of its evaluations."""
         return Path(EVALUATIONS) if self.saved is None else self.path.parent / EVALUATIONS
 
+    def model_args(self, config: Watched) -> dict[str, Any]:
+        """Return the arguments of the policy around a model folder or id; a checkpoint has its own."""
+        if self.saved is not None:
+            return {}
+        return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_args)
+
     def load(self, config: Watched) -> Loaded:
         """Return the policy; see `find` about errors."""
         if self.saved is not None:
@@ -76,7 +82,7 @@ class Subject:
         env_kwargs = with_tokenizer(own, self.spec) if is_text else own
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
-        policy = make_policy(self.spec, *spaces, **policy_arguments(config))
+        policy = make_policy(self.spec, *spaces, **self.model_args(config))
         return Loaded(policy.to(device), device, envs)
 
 
@@ -96,11 +102,6 @@ def find(spec: Path, config: Watched) -> Subject:
     if "policy_args" in config.chosen:
         raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
     return _of_checkpoint(str(spec), saved, config)
-
-
-def policy_arguments(config: Watched) -> dict[str, Any]:
-    """Return the arguments of the policy around a model folder or id."""
-    return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_args)
 
 
 def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
