@@ -18,7 +18,7 @@ from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
 from ..process.progress import say
-from ..run.folder import config_of, model_of
+from ..run.folder import model_of, options_behind
 from .base import Config, check_free, field_names, named, parameters
 from .defaults import NOT_SETTINGS, as_option, by_agent
 from .names import agent_class
@@ -125,7 +125,7 @@ def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model:
     unsafe = {"unsafe_local_exec": True} if config.unsafe_local_exec else {}
     template, file = config.chat_template, problem_file_arguments(config)
     own = {"sft_steps": getattr(config, "sft_steps", None), "sft_examples": getattr(config, "sft_examples", None)}
-    before, of_model = config_of(model), tokenizer_of(model_of(model))
+    before, of_model = options_behind(model), tokenizer_of(model_of(model))
     # Training begins behind the warm start's problems.
     demonstrated = next((run["sft_examples"] for run in (own, before) if run.get("sft_steps")), None)
     settings = {

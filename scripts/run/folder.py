@@ -276,7 +276,7 @@ def runs_in(folder: Path) -> str:
     return f"{str(folder)!r} is a folder of runs, not a run; the runs in it: {names}{more}"
 
 
-def config_of(spec: str) -> dict[str, Any]:
+def options_behind(spec: str) -> dict[str, Any]:
     """Return the options of the run in a folder; empty if `spec` is not a run with a checkpoint."""
     is_run = Path(spec, CONFIG).is_file() and whole_folder(Path(spec, CHECKPOINT)).is_dir()
     return RunFolder(spec).config if is_run else {}
