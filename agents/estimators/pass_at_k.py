@@ -117,7 +117,10 @@ def bootstrap_mean(
     given = np.asarray(values, dtype=float)
     if given.size == 0:
         raise ValueError("the mean of no values has no interval")
-    means = [given[generator.integers(given.size, size=given.size)].mean() for _ in range(resamples)]
+    at_once = max(1, 2**20 // given.size)  # resamples, for the memory
+    sizes = [min(at_once, resamples - begun) for begun in range(0, resamples, at_once)]
+    drawn = (given[generator.integers(given.size, size=(size, given.size))] for size in sizes)  # [size, P]
+    means = np.concatenate([each.mean(1) for each in drawn])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

@@ -8,6 +8,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from ..base import Problem, Verifier
 
@@ -181,6 +182,7 @@ def all_but(right: Sequence[str], texts: Sequence[str]) -> list[str]:
     return [text for text in dict.fromkeys(texts) if _form(text) not in forms]
 
 
+@lru_cache(4096)  # the numbers to 1,000 are asked for with every problem
 def _form(text: str) -> Fraction | str:
     """Return the number that a text is, else the text without case, spaces and ASCII punctuation."""
     if len(text) > 200:
@@ -216,7 +218,8 @@ def _listed(problem: Problem, answer: str) -> list[str]:
     texts = []
     for options in (*_options(problem), numbers):
         others = all_but(right, options)
-        known = [option for option in options if option not in others]
+        left = {*options}.difference(others)
+        known = [option for option in options if option in left]
         orders = [[*others, known[0], *others], [*others, *others]] if known else [options]
         texts += [glue.join(order) for order in orders for glue in (" ", ", ", "\n", " or ")]
     return texts
