@@ -23,8 +23,6 @@ from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 from rlenv.agents.training import loop
 
 CPU = torch.device("cpu")
-ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-modes = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 
 class DictEnv(CountingEnv):

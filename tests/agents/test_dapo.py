@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from diagonal import slow
 from identity_checks import collect
 from tiny_models import reward_of, text_envs, tiny_policy
 
@@ -48,7 +49,7 @@ def informative(rollout):
 
 
 @pytest.mark.parametrize(
-    ("max_rounds", "settings"), [(1, {}), (2, {}), (2, {"overlong_buffer": 12}), (2, {"kl_coef": 0.1})]
+    ("max_rounds", "settings"), [slow(1, {}), (2, {}), (2, {"overlong_buffer": 12}), (2, {"kl_coef": 0.1})]
 )
 def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(max_rounds, settings):
     """With a penalty or an anchor in the reward, equal rewards are not equal returns."""

@@ -25,7 +25,6 @@ FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
 EXTRAS = set(re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE))
 MAKER = loaded("docs/make_notebooks.py")
-VERIFIERS = loaded("docs/make_verifiers.py")
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
 REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
 SMALLER = [n for n in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[n]))]

@@ -177,7 +177,7 @@ def test_a_second_evaluation_captures_nothing(deterministic, captures):
     assert torch.equal(played[1], played[2]) and not torch.equal(played[0], played[1])
 
 
-@pytest.mark.parametrize("starts", ["cpu", "cuda"])
+@pytest.mark.parametrize("starts", [slow("cpu"), "cuda"])
 def test_single_predictions_and_starts_on_either_device(starts):
     agent = PPO(tiny_model("llama"), short_envs(4), episodes_per_update=4, device="cuda")
     obs, _ = agent.env.reset(seed=0)

@@ -44,6 +44,7 @@ def test_an_agent_learns_and_is_evaluated_there_and_moves_to_the_cpu(tmp_path):
     assert loaded.evaluate("TextGen-v0", 8, seed=0)[0]["mean_reward"] == pytest.approx(figures["mean_reward"])
 
 
+@pytest.mark.slow
 def test_control_trains_there():
     settings = {"episodes_per_update": 2, "num_envs": 2, "num_epochs": 2, "ent_coef": 0.01}
     assert is_finite(PPO("MlpPolicy", "CartPole-v1", device="mps", **settings).learn(total_episodes=2))

@@ -263,7 +263,10 @@ def own(env):
     return Reinforce("auto", env, **{**SMALL, "num_envs": None})
 
 
-@diagonal("make", ENVS, rare=["processes of stable-baselines3", "single", "single text"])  # a test of these follows
+REPEATED = ["processes of stable-baselines3", "single", "single text", "text that restarts"]  # like others, or below
+
+
+@diagonal("make", ENVS, rare=REPEATED)
 def test_environments_of_ones_own_continue(make, tmp_path):
     agent = own(make())
     run(agent, 1)
@@ -312,7 +315,7 @@ GENERATORS = "only the random generators of"
 
 
 @pytest.mark.parametrize(
-    ("make", "kept"), [(Silent, "nothing of"), slow(text_slots, GENERATORS), (normalized_slots, GENERATORS)]
+    ("make", "kept"), [(Silent, "nothing of"), slow(text_slots, GENERATORS), slow(normalized_slots, GENERATORS)]
 )
 def test_what_other_processes_hold_is_not_lost_silently(make, kept, tmp_path):
     """What is lost is named once; who does not say where it stands is seeded anew, with a seed of the checkpoint."""

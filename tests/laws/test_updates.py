@@ -73,7 +73,8 @@ def fail(rollout, reward=0.0):
 
 
 IN_GROUPS = [name for name, settings in FAMILY.items() if settings["cls"].compares_groups and "," not in name]
-VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
+# An agent with another setting, and an estimator elsewhere.
+VARIANTS = [name for name in FAMILY if name.endswith(("-baseline", " by episode", "in the loss")) or "," in name]
 each_agent = diagonal("settings", FAMILY, rare=VARIANTS)
 LAYOUTS = {  # of the rollout, and how it is trained on
     "rows in another order": (shuffled, {}),

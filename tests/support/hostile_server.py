@@ -120,16 +120,15 @@ class HostileServer:
     Args:
         kind: a key of `KINDS`; None for an answer without fields.
         other: the address that redirects name.
-        right: by path, the objects of requests that are answered rightly.
 
     Attributes:
         asked: the text of each request.
         sent: bytes, of all connections.
     """
 
-    def __init__(self, kind=None, other="http://127.0.0.1:9", right=None):
+    def __init__(self, kind=None, other="http://127.0.0.1:9"):
         self.pieces = KINDS[kind] if kind else always(whole("{}"))
-        self.other, self.right, self.asked, self.sent = other, right or {}, [], 0
+        self.other, self.asked, self.sent = other, [], 0
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
         self.ended = threading.Event()
@@ -153,9 +152,7 @@ class HostileServer:
             lines = list(iter(file.readline, b"\r\n"))
             size = [int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length")]
             self.asked.append(b"".join([*lines, file.read(sum(size))]).decode())
-            path = lines[0].split()[1].decode()
-            pieces = whole(json.dumps(self.right[path])) if path in self.right else self.pieces(self.other)
-            for piece in pieces:
+            for piece in self.pieces(self.other):
                 if piece is RESET:
                     time.sleep(0.02)  # so that the bytes before arrive
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
