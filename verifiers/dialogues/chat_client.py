@@ -50,14 +50,11 @@ class Client:
 
     def __init__(self, ask: Callable[[Mapping[str, Any]], dict[str, Any]], is_async: bool) -> None:
         self._ask = ask
-        create = self._create_later if is_async else self._create
+        create = partial(asyncio.to_thread, self._create) if is_async else self._create
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=create))
 
     def _create(self, **request: Any) -> Any:
         return as_object(self._ask(request))
-
-    async def _create_later(self, **request: Any) -> Any:
-        return await asyncio.to_thread(self._create, **request)
 
     @cached_property
     def _endpoint(self) -> Any:
