@@ -110,14 +110,29 @@ def run(task: Task, tree: Path, seed: int, folder: Path) -> float | None:
     Raises:
         RuntimeError: if the run fails, with its last line.
     """
-    command = [sys.executable, "-m", *shlex.split(task.command), "--stop-reward", f"{task.goal:g}", "--seed", str(seed)]
+    command = [*shlex.split(task.command), "--stop-reward", f"{task.goal:g}", "--seed", str(seed)]
     command += ["--device", "cpu", "--no-report", "--json", "--log-dir", str(folder)]
-    environ = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": str(THREADS)}
-    done = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True)
+    call(command, tree, OMP_NUM_THREADS=str(THREADS))
+    return seconds_to_goal(*(json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "result.json")))
+
+
+def call(words: Sequence[str], tree: Path, **environ: str) -> None:
+    """Run a command of rlenv with the code of a tree of the repository, and these variables.
+
+    Raises:
+        RuntimeError: if it fails, with its last line.
+    """
+    variables = {**os.environ, "PYTHONPATH": str(tree / "src"), **environ}
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True)
     if done.returncode:
         *_, last = ["no output", *done.stderr.strip().splitlines()]
-        raise RuntimeError(f"{shlex.join(command[2:])} failed with status {done.returncode}: {last}")
-    return seconds_to_goal(*(json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "result.json")))
+        raise RuntimeError(f"{shlex.join(words)} failed with status {done.returncode}: {last}")
+
+
+def head() -> str:
+    """Return the last commit, as results name it."""
+    return git("rev-parse", "--short=8", "HEAD").decode().strip()
 
 
 def measure(task: Task, commits: Sequence[str]) -> dict[str, list[float | None]]:
@@ -157,13 +172,13 @@ def main() -> None:
         parser.error(f"no record of {given.task} to compare with; make record TASK={given.task} makes one")
     if hasattr(os, "sched_setaffinity"):  # Linux
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    head = git("rev-parse", "--short=8", "HEAD").decode().strip()
-    print(f"measuring commit {head}; what is not committed is left out", flush=True)
+    commit = head()
+    print(f"measuring commit {commit}; what is not committed is left out", flush=True)
     try:
-        sides = measure(TASKS[given.task], list(dict.fromkeys([head, *last])))
+        sides = measure(TASKS[given.task], list(dict.fromkeys([commit, *last])))
     except RuntimeError as error:
         sys.exit(str(error))
-    ours, before = sides[head], sides[last[0]] if last else None
+    ours, before = sides[commit], sides[last[0]] if last else None
     if why := fault(ours, before, SLOWER if given.check else FASTER):
         sys.exit(f"{'too slow' if given.check else 'no record'}: {why}")
     if not given.check:

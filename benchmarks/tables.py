@@ -12,19 +12,18 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .measure import machine, versions
+from .record import ROOT, call, head
 
-ROOT = Path(__file__).resolve().parents[1]
 SCORES = ROOT / "benchmarks" / "results" / "scores.json"
 RUNS = ROOT / "build" / "tables"
 FINISHED = "result.json"  # of a run
@@ -116,7 +115,7 @@ def finished(name: str, seed: int) -> dict[str, Any]:
     folder = RUNS / f"{name}-{seed}"
     if not (folder / FINISHED).is_file():
         with processor_seconds(folder.with_suffix(".seconds")):
-            call(command(ROWS[name], seed, folder))
+            call(command(ROWS[name], seed, folder), ROOT, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
     result: dict[str, Any] = json.loads((folder / FINISHED).read_text("utf-8"))
     return result | {"processor_seconds": float(folder.with_suffix(".seconds").read_text())}
 
@@ -132,19 +131,6 @@ def processor_seconds(file: Path) -> Iterator[None]:
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(str(spent + (float(file.read_text()) if file.is_file() else 0.0)))
-
-
-def call(words: Sequence[str]) -> None:
-    """Run a command of rlenv with this interpreter, from the root of the repository.
-
-    Raises:
-        RuntimeError: if it fails, with its last line.
-    """
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        *_, last = ["no output", *done.stderr.strip().splitlines()]
-        raise RuntimeError(f"{shlex.join(words)} failed with status {done.returncode}: {last}")
 
 
 def prepare(row: Row, name: str) -> None:
@@ -169,7 +155,7 @@ def score(evaluation: Mapping[str, Any] | None) -> float | None:
 
 def measured(name: str) -> dict[str, Any]:
     """Return a row of the results: scores of each seed before and after, steps and processor seconds."""
-    commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"], text=True).strip()
+    commit = head()
     prepare(ROWS[name], name)
     results = []
     for seed in range(ROWS[name].seeds):

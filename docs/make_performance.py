@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from statistics import median as middle
 from typing import Any
 
 from rlenv._benchmarks.record import TASKS, median, times_as_long
@@ -80,7 +79,7 @@ def control_scores(rows: Mapping[str, Mapping[str, Any]]) -> str:
         if not row.model and name in rows:
             found, after = rows[name], rows[name]["after"]
             mean = f"{fmean(after):.1f} ({min(after):.1f} to {max(after):.1f})"
-            taken = [f"{middle(found['steps']):,.0f}", f"{middle(found['processor_seconds']):.0f}"]
+            taken = [f"{median(found['steps']):,.0f}", f"{median(found['processor_seconds']):.0f}"]
             lines.append([f"`{row.what}`", _options(name), row.zoo, mean, *taken, _day(found)])
     return table(lines)
 
@@ -112,7 +111,7 @@ def table(lines: list[list[str]]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    kept, scores = ({**json.loads((RESULTS / name).read_text("utf-8"))} for name in ("records.json", "scores.json"))
+    kept, scores = (json.loads((RESULTS / name).read_text("utf-8")) for name in ("records.json", "scores.json"))
     readme, results = ROOT / "README.md", ROOT / "docs" / "results.md"
     of_results = {"records": records(kept), "text": text_scores(scores), "control": control_scores(scores)}
     text = results.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ def calls(monkeypatch, tmp_path):
     """Return the commands that are run; each leaves the result of a run, but the second is interrupted first."""
     asked = []
 
-    def call(words):
+    def call(words, tree, **environ):
         asked.append(words)
         folder = tmp_path / words[-1 if "--resume" in words else -2].rpartition("/")[2]
         folder.mkdir(exist_ok=True)
