@@ -107,7 +107,6 @@ class Evaluation(Config):
 class Resumed(Folder):
     """A run folder, and how its run is continued."""
 
-    heading = "Run folder and checkpoints"
     resume: Converted[str | Path | None, Path | None] = option(
         default=None,
         help="Continue the run in this folder, with its own options; after a kill, from its last checkpoint.",
@@ -123,7 +122,6 @@ class Resumed(Folder):
 class Checkpoints(Resumed):
     """The run folder and its checkpoints."""
 
-    heading = "Run folder and checkpoints"
     save_every_updates: int | None = option(
         default=None, help="Updates between two checkpoints, instead of --save-every.", low=1
     )
