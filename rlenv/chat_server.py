@@ -35,6 +35,7 @@ class ChatServer(ThreadingHTTPServer):
     """
 
     request_queue_size = MOST_CONNECTIONS
+    timeout = 1.0  # seconds until the thread looks whether it is closed, if no connection can wake it
 
     def __init__(self, ask: Callable[[Any], Any]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -430,6 +430,20 @@ def test_an_idle_connection_holds_up_no_request():
     assert Program(solve, timeout=2.0).dialogue(SUM).reply(turn("2")).verdict == Verdict(200.0)
 
 
+def test_an_endpoint_closes_where_no_connection_can_be_made(monkeypatch):
+    from rlenv import chat_server
+
+    def refused(*address):
+        raise OSError("too many open files")
+
+    server = chat_server.ChatServer(dict)
+    monkeypatch.setattr(chat_server.socket, "create_connection", refused)
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+
+
 def test_connections_beyond_the_limit_are_closed(monkeypatch):
     from rlenv import chat_server
 
