@@ -18,7 +18,6 @@ from .tokens import Row
 
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
-FEWEST = 3  # values whose mean is compared
 EDGE_SHARE, EDGE_MOST = 0.1, 20  # of a series are its beginning and its end: enough to average noise, short in time
 DIFFERENT = 1.0  # nats per answer: a policy that knows the one answer to each problem has hardly any
 ROUNDING = 1e-9  # of the largest value: the error of a trend that is only rounding
@@ -81,17 +80,6 @@ class Series:
         length, error = self.updates[-1] - self.updates[0], math.sqrt(covariance[0, 0])
         return float(slope * length), float(max(error * length, ROUNDING * abs(self.values).max()))
 
-    def rise(self) -> tuple[float, float]:
-        """Return how far the last values are above the first three, and the standard error of that.
-
-        The error is that of `noise`, so that a rise in a small part of the run does not hide in it.
-        """
-        if len(self) < 2 * FEWEST:
-            return 0.0, math.inf
-        last = max(self.edge, FEWEST)
-        error = self.noise * math.sqrt(1 / FEWEST + 1 / last)
-        return float(_mean(self.values[-last:]) - _mean(self.values[:FEWEST])), error
-
     @property
     def noise(self) -> float:
         """The standard deviation of a value around a curve that changes slowly, from the differences of neighbours."""
@@ -101,10 +89,6 @@ class Series:
         """Return the values that were logged from an update on."""
         kept = self.updates >= update
         return Series(self.updates[kept], self.values[kept])
-
-    def around(self, update: float) -> float:
-        """Return the mean of the values logged nearest to an update, as many as `start` averages."""
-        return _mean(self.values[np.argsort(abs(self.updates - update), kind="stable")[: self.edge]])
 
 
 @dataclass(frozen=True)
@@ -178,11 +162,6 @@ class History:
         """Whether no group has ever had two different rewards; of groups of one, no two episodes."""
         equal = self["rollout/frac_reward_zero_std"].values
         return self.same_reward or (len(equal) > 0 and self.group_size > 1 and equal.min() > 1 - ROUNDING)
-
-    @property
-    def has_file(self) -> bool:
-        """Whether problems are rows of a file, which the verifier's arguments do not change."""
-        return bool(self.config.get("problems"))
 
     @property
     def has_teacher(self) -> bool:

@@ -26,7 +26,6 @@ SAME = {REWARD: flat(1), SUCCESS: flat(1), SPREAD: flat(0), EQUAL: flat(1), HELD
 NEVER_RIGHT = {REWARD: line(0, 0.1), SUCCESS: line(0, 0.1), HELD_OUT: sparse({0: 0, 200: 0})}
 LUCKY = {HELD_OUT: sparse({0: 0.5, 20: 0.58, 40: 0.48, 200: 0.5})}
 GOING = {"time/episodes": AT}
-FROM_A_FILE = {"problems": "problems.jsonl"}
 SLOW = {"time/fps": flat(100)}  # 1024 tokens per update
 
 
@@ -78,15 +77,15 @@ SMALL_TASK |= {
 
 CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
-    "no reward ever": ("nothing-learned", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
-    "no reward for any text": ("nothing-learned", text(NEVER)),
+    "no reward ever": ("no-signal", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
+    "no reward for any text": ("no-signal", text(NEVER)),
     "no rise in 200 updates": ("nothing-learned", text(STUCK)),
     "no rise in 40 updates": ("", text(STUCK | {"time/iterations": np.minimum(AT, 40)})),
     "no rise in a fifth of a run": ("", text(STUCK | GOING, {"episodes": 1000})),
     "no rise in half of a run": ("", text(STUCK | GOING, {"episodes": 400})),
     "a fall in a fifth of a run": ("", text(GOING | {REWARD: line(0.3, 0.2)}, {"episodes": 1000})),
     "a fall in half of a run": ("nothing-learned", text(GOING | STUCK | {REWARD: line(0.3, 0.2)}, {"episodes": 400})),
-    "a reward like return": ("same-reward", text(SAME)),
+    "a reward like return": ("no-signal", text(SAME)),
     "one answer to each problem": ("equal-groups", text(SAME | SURE)),
     "groups that are equal": ("equal-groups", text(STUCK | {EQUAL: line(0.9, 1)})),
     "a part for saying everything": ("reward-without-success", first(12, GAMED)),
@@ -94,8 +93,8 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "a part for the form, more right": ("", text(FORM)),
     "a part for the form, nearly all right": ("", text({SUCCESS: flat(0.9), REWARD: line(0.9, 1.1)})),
     "a reward of which success is unknown": ("", text({SUCCESS: flat(math.nan)})),
-    "a reward that the prompt decides": ("reward-by-prompt", text(STUCK | {EQUAL: flat(1)})),
-    "the same, of which all is a success": ("reward-by-prompt", text({EQUAL: flat(1), SUCCESS: flat(1)})),
+    "a reward that the prompt decides": ("no-signal", text(STUCK | {EQUAL: flat(1)})),
+    "the same, of which all is a success": ("no-signal", text({EQUAL: flat(1), SUCCESS: flat(1)})),
     "the same, one answer to each problem": (
         "no-signal",
         text(STUCK | {EQUAL: flat(1), "train/entropy_loss": flat(-0.01)}),
@@ -111,7 +110,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     ),
     "rollouts that are equal": ("equal-groups", text(STUCK | {"rollout/group_size_min": flat(1), SPREAD: flat(0)})),
     "groups that get equal as problems are solved": ("", text({EQUAL: line(0.4, 1)})),
-    "nothing right before training": ("equal-groups", text(NEVER_RIGHT)),
+    "nothing right before training": ("hard-start", text(NEVER_RIGHT)),
     "wrong answers that earn a part": ("", text(NEVER_RIGHT | {"eval/mean_reward": sparse({0: 0.05})})),
     "a hard start that is overcome": ("", text({HELD_OUT: sparse({0: 0, 200: 0.9})})),
     "90 % cut off": ("cut-off", text({CUT: flat(0.9)})),
@@ -155,25 +154,6 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "a model that is slow to run": ("", text(SLOW | parts(0.03, 0.9, 0.07))),
     "a verifier that takes most of a second": ("", text(parts(0.9, 0.05, 0.05))),
 }
-
-
-def test_a_run_of_a_file_is_advised_about_its_rows_and_not_about_arguments_of_a_verifier():
-    for case in (
-        "no reward for any text",
-        "groups that are equal",
-        "no signal in three updates",
-        "a reward like return",
-    ):
-        of = CASES[case][1]
-        for config, told, not_told in (({}, "--verifier-arg", "row"), (FROM_A_FILE, "row", "--verifier-arg")):
-            [finding] = findings_of(History(of.columns, SETTINGS | config, of.result))
-            assert told in finding.fix and not_told not in finding.fix, finding
-
-
-def test_more_room_is_advised_only_if_it_is_not_used_to_collect_a_part():
-    for case, advised in (("90 % cut off", True), ("90 % cut off, which earn a part", False)):
-        [finding] = findings_of(CASES[case][1])
-        assert ("--max-new-tokens" in finding.fix) == advised
 
 
 def test_three_samples_show_what_is_paid_without_a_success(tmp_path):
@@ -234,7 +214,7 @@ def test_an_interval_of_a_difference_is_newcombes():
 
 @pytest.mark.parametrize(
     ("case", "rule", "severity"),
-    [("no reward ever", "nothing-learned", "error"), ("90 % cut off", "cut-off", "warning"), ("healthy", "", "")],
+    [("no reward ever", "no-signal", "error"), ("90 % cut off", "cut-off", "warning"), ("healthy", "", "")],
 )
 def test_the_command_prints_what_it_finds_and_its_exit_code_follows_the_gravest(case, rule, severity, tmp_path):
     healthy = write_run(tmp_path / "healthy", HEALTHY["text"])
