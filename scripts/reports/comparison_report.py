@@ -13,6 +13,7 @@ from . import page
 from .charts import write_curve
 from .collect import kinds_of, read_runs
 from .statistics import outcome_of, worse
+from .templates import render
 
 BEFORE = "before training"  # the row of the policy that all runs started from
 
@@ -34,8 +35,8 @@ def write_report(
         failed: agent, seed, exit code and error of the runs that failed.
     """
     text = config.is_text
-    with_success = all(result["eval"]["success_rate"] is not None for result in results)
-    figure = "success_rate" if text and with_success else "mean_reward"
+    with_success = text and all(result["eval"]["success_rate"] is not None for result in results)
+    figure = "success_rate" if with_success else "mean_reward"
     goal = None if text else config.stop_reward
     runs = [
         {
@@ -52,8 +53,18 @@ def write_report(
     report: dict[str, Any] = {"run_dir": str(folder), "env": config.env_id, "figure": figure, "goal": goal, **of_few}
     report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
-    notes = [f"- {line}" for line in of_few.values()] + _notes(runs, agents, failed)
-    (folder / "report.md").write_text(_page(config, text, rows, figure, notes), encoding="utf-8")
+    # The mean reward of rewards that are more than 1 for success and else 0: it may rise while success does not.
+    graded = with_success and any(f"{row['mean_reward']:.3f}" != f"{row['iqm']:.3f}" for row in rows)
+    table = render(
+        "comparison.md",
+        **report,
+        world=config.env_id + (f" ({named(config.verifier)})" if text else ""),
+        budget=next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := config.value(unit))),
+        text=text,
+        graded=graded,
+        notes=[*of_few.values(), *_notes(runs, agents, failed)],
+    )
+    (folder / "report.md").write_text(table, encoding="utf-8")
     written = [folder / name for name in ("report.md", "report.json")]
     if config.figures and runs:
         page.write_report([folder], folder / REPORT)
@@ -100,48 +111,8 @@ def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Seq
     for agent in agents:
         own = [run for run in runs if run["agent"] == agent]
         if lost := [f"seed {run['seed']}: {run['worse']}" for run in own if run["worse"]]:
-            notes.append(f"- {agent} is worse than before in {len(lost)} of {len(own)} runs: {'; '.join(lost)}")
+            notes.append(f"{agent} is worse than before in {len(lost)} of {len(own)} runs: {'; '.join(lost)}")
     return notes + [
-        f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
+        f"failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
         for run in failed
     ]
-
-
-def _page(
-    config: CompareConfig, text: bool, rows: Sequence[Mapping[str, Any]], figure: str, notes: Sequence[str]
-) -> str:
-    """Return report.md.
-
-    Where a reward is not just 1 for success and else 0, a column has its mean: it may rise while success does not.
-    """
-    budget = next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := config.value(unit)))
-    world = config.env_id + (f" ({named(config.verifier)})" if text else "")
-    goal, digits = config.stop_reward, 3 if text else 1
-    by_success = figure == "success_rate"
-    graded = by_success and any(f"{row['mean_reward']:.3f}" != f"{row['iqm']:.3f}" for row in rows)
-    win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"
-    titles = ["agent", "runs", *["problems"] * text, f"{figure.replace('_', ' ')}, IQM", "95 % interval", "min", "max"]
-    titles += [*["mean reward"] * graded, win, "seconds", "time steps"]
-    sides = [{"agent": "---", "95 % interval": ":-:"}.get(title, "--:") for title in titles]
-    lines = [
-        f"# {world}, {'' if goal is None else 'at most '}{budget} per run",
-        "",
-        f"| {' | '.join(titles)} |",
-        f"|{'|'.join(sides)}|",
-    ]
-    for row in rows:
-        iqm, low, high, least, most = (f"{row[name]:.{digits}f}" for name in ("iqm", "low", "high", "min", "max"))
-        wins = "-" if row["wins"] is None else f"{row['wins']} of {row['runs']}"
-        seconds = "-" if row["seconds"] is None else f"{row['seconds']:.1f}"
-        steps = "-" if row["timesteps"] is None else f"{row['timesteps']:,.0f}"
-        cells = [row["agent"], row["runs"], *[row.get("problems")] * text, iqm, f"{low} to {high}", least, most]
-        cells += [*[f"{row['mean_reward']:.3f}"] * graded, wins, seconds, steps]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += [
-        "",
-        "IQM: interquartile mean over the runs (one per seed) of the greedy evaluation after training, with its 95 %",
-        "percentile bootstrap interval. Seconds and time steps are medians over the trainings.",
-        "",
-        *notes,
-    ]
-    return "\n".join(lines) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,36 +9,13 @@ from typing import Any
 
 from rlenv._json import read_table
 from rlenv.agents.training.checkpoint import read_facts
-from rlenv.version import __version__
 
 from ..config.base import Config
 from ..config.configs import RewardModelConfig, SftConfig, TrainConfig
 from ..config.names import without_folders
 from ..run.folder import CHECKPOINT, CONFIG, EVALUATIONS, RunFolder, content_of
 from .evaluation_figures import table
-
-HEADER = """---
-library_name: {library}
-pipeline_tag: {task}
-tags:
-- reinforcement-learning
-- rlenv
-# license: choose one before you share this model
----
-
-# {name}
-
-A {about} by rlenv {version}.
-"""
-USE = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(FOLDER)
-model = AutoModelForCausalLM.from_pretrained(FOLDER)
-inputs = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)
-print(tokenizer.decode(model.generate(inputs["input_ids"], do_sample=False, max_new_tokens=64)[0]))
-```
-"""
+from .templates import render
 
 
 def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bool) -> None:
@@ -53,22 +29,27 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
         is_judge: whether it is a reward model.
     """
     run = RunFolder(source.parent)
-    options, result = run.config if (run.path / CONFIG).is_file() else {}, run.result
-    about = "reward model trained on preferences" if is_judge else "language model trained with reinforcement learning"
-    task, library = "text-classification" if is_judge else "text-generation", "transformers" if merged else "peft"
-    parts = [HEADER.format(library=library, task=task, name=name, about=about, version=__version__)]
-    if not is_judge:
-        parts += [USE if merged else "", _data(read_facts(source))]
-    parts.append(_command(options) if options else "")
-    parts.append(_accuracy(result) if is_judge else _figures(source, result))
-    (target / "README.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+    evaluations = {} if is_judge else _evaluations(source, run.result)
+    card = render(
+        "card.md",
+        merged=merged,
+        name=name,
+        is_judge=is_judge,
+        training=None if is_judge else _training(read_facts(source)),
+        command=_command(run.config) if (run.path / CONFIG).is_file() else "",
+        result=run.result,
+        evaluations=evaluations,
+        splits=", ".join(sorted({str(figures["split"]) for figures in evaluations.values() if figures.get("split")})),
+        table=table,
+    )
+    (target / "README.md").write_text(card, encoding="utf-8")
 
 
-def _data(facts: Mapping[str, Any]) -> str:
-    """Return a table of the model's training: agent, problems and verifier, without the paths of this machine."""
+def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return agent, problems and verifier of a checkpoint, without the paths of this machine."""
     kwargs = facts.get("env_kwargs") or {}
     problems = kwargs.get("problems") or ""
-    rows = {
+    return {
         "agent": facts.get("agent"),
         "episodes": facts.get("num_episodes"),
         "updates": facts.get("num_updates"),
@@ -76,9 +57,6 @@ def _data(facts: Mapping[str, Any]) -> str:
         "its arguments": _without_folders(kwargs.get("verifier_kwargs")),
         "problems": without_folders(problems) if isinstance(problems, str) else f"a list of {len(problems)}",
     }
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in rows.items() if value}
-    cells = {name: text.replace("|", "\\|").replace("\n", " ") for name, text in texts.items()}
-    return "\n".join(["## Training data", "", "| | |", "|---|---|", *(f"| {n} | {c} |" for n, c in cells.items()), ""])
 
 
 def _command(options: Mapping[str, Any]) -> str:
@@ -88,19 +66,11 @@ def _command(options: Mapping[str, Any]) -> str:
     if "agent" in options:
         cls, command = TrainConfig, "train"
     config = cls.of({name: _without_folders(value) for name, value in options.items()})
-    return f"## Command\n\n```\n{shlex.join(['rlenv', *config.command_line(command)])}\n```\n"
+    return shlex.join(["rlenv", *config.command_line(command)])
 
 
-def _accuracy(result: Mapping[str, Any]) -> str:
-    if not result.get("eval"):
-        return ""
-    before, after = (result[when]["accuracy"] for when in ("initial_eval", "eval"))
-    figures = f"{result['held_out_pairs']} held-out pairs: {before:.3f} before training, {after:.3f} after"
-    return f"## Evaluation\n\nAccuracy on {figures}.\n"
-
-
-def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
-    """Return a table of the run's own evaluations, if the newest checkpoint is exported, and of `rlenv evaluate`."""
+def _evaluations(checkpoint: Path, result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the evaluations of a checkpoint by name: those of its run, and of `rlenv evaluate`."""
     rows: dict[str, Mapping[str, Any]] = {}
     if result.get("initial_eval"):
         rows["before training"] = result["initial_eval"]
@@ -110,9 +80,7 @@ def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
         facts = read_table(file)
         if facts.get("figures") and facts.get("settings", {}).get("content") == content_of(checkpoint):
             rows[file.stem] = facts["figures"]
-    splits = ", ".join(sorted({str(figures["split"]) for figures in rows.values() if figures.get("split")}))
-    text = "Greedy unless it says sampled; 95 % bootstrap intervals over problems in brackets."
-    return f"## Evaluation\n\n{text}{splits and f' Split: {splits}.'}\n\n{table(rows)}\n" if rows else ""
+    return rows
 
 
 def _without_folders(value: Any) -> Any:

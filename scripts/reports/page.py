@@ -6,17 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlenv.version import __version__
-
 from ..config.names import short_name
 from ..config.options import TEXT_ONLY
-from ..process.terminal import plain
 from ..run.folder import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .held_out import problems_of
 from .rules import Finding
 from .statistics import outcome_of
+from .templates import render
 from .tokens import MOST_TOKENS, Row, shortened, tokens_of
 
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
@@ -32,7 +30,7 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     check_target(out)
     runs = read_runs(paths)
     kinds = kinds_of(runs)
-    write_text(out, render(runs, kinds, [str(path) for path in paths]))
+    write_text(out, page_of(runs, kinds, [str(path) for path in paths]))
     findings = sum(len(run.findings) for run in runs)
     return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": findings}
 
@@ -49,26 +47,17 @@ def check_target(out: Path) -> None:
         raise ValueError(f"{str(out)!r} is not a report of rlenv; it is not overwritten: name another file with --out")
 
 
-def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> str:
-    """Return the page. All that comes from runs is data: jinja2 escapes it, and its control characters are spelled out.
+def page_of(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> str:
+    """Return the page.
 
     Args:
         runs: all of them.
         kinds: of the runs.
         paths: as given, for the command that makes the page again.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__name__.rsplit(".", 1)[0], "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: plain(value) if type(value) is str else value,  # markup of the page is another type
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     text, figure = runs[0].is_text, _figure(runs)
-    return environment.get_template("page.html").render(
+    return render(
+        "page.html",
         title=_title(runs, kinds),
         runs=runs,
         kinds=kinds,
@@ -84,7 +73,6 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
         settings=_settings(kinds),
         most_tokens=MOST_TOKENS,
         paths=paths,
-        version=__version__,
     )
 
 

@@ -160,7 +160,7 @@ def entropy_collapse(run: History) -> bool:
     severity="error",
 )
 def worse_than_before(run: History) -> bool | str:
-    """Training has made the model worse: it has lost what it could do."""
+    """Training has made the model worse, or it has lost what it had learned."""
     measured = run.success if len(run.success) else run.reward
     able = measured.smooth()
     if run.updates >= FEW_UPDATES and len(able) >= 3 and (len(run.success) > 0 or not run.is_text):

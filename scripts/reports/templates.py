@@ -1,0 +1,34 @@
+"""The templates of reports and cards, which are files beside this module."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rlenv.version import __version__
+
+from ..process.terminal import plain
+
+
+def render(template: str, /, **facts: Any) -> str:
+    """Return the text of a template with these facts, which are data in it.
+
+    jinja2 escapes them in HTML, and their control characters are spelled out.
+
+    Args:
+        template: its file, such as "page.html".
+        facts: which the template names.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader(__name__.rpartition(".")[0], "."),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        finalize=lambda value: plain(value) if type(value) is str else value,  # markup of the page is another type
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {"version": __version__, "json": json.dumps}
+    return environment.get_template(template).render(facts)
