@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlenv._json import read_table
+
 from ..config.names import short_name
 from ..config.options import TEXT_ONLY
-from ..run.folder import write_text
+from ..run.folder import CHECKPOINT, write_text
 from .charts import charts_of
-from .collect import Kind, Run, kinds_of, read_runs, shown_value
+from .collect import Kind, kinds_of, read_runs, shown_value, stop_of, world_of
 from .held_out import problems_of
-from .rules import Finding
+from .history import History
+from .rules import Finding, findings_of
 from .statistics import outcome_of
 from .templates import render
 from .tokens import MOST_TOKENS, Row, shortened, tokens_of
@@ -29,10 +32,30 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     """
     check_target(out)
     runs = read_runs(paths)
-    kinds = kinds_of(runs)
-    write_text(out, page_of(runs, kinds, [str(path) for path in paths]))
-    findings = sum(len(run.findings) for run in runs)
-    return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": findings}
+    kinds, findings = kinds_of(runs), [(run, finding) for run in runs for finding in findings_of(run)]
+    evaluations = [each for run in runs for name in ("initial_eval", "eval") if (each := run.result.get(name))]
+    with_success = evaluations and all(each.get("success_rate") is not None for each in evaluations)
+    figure, text = "success_rate" if with_success else "mean_reward", runs[0].is_text
+    page = render(
+        "page.html",
+        title=_title(runs),
+        runs=[(run.folder, stop_of(run)) for run in runs],
+        kinds=kinds,
+        text=text,
+        figure=figure,
+        outcomes=[_outcome(kind, figure) for kind in kinds],
+        problems=_problems(evaluations),
+        few_problems=list(dict.fromkeys(each["few_problems"] for each in evaluations if "few_problems" in each)),
+        charts=charts_of(kinds),
+        advice=_advice(runs, findings),
+        held_out=held_out_cards(kinds) if text else [],
+        training=[(kind.label, training_cards(kind)) for kind in kinds if text],
+        settings=_settings(kinds),
+        most_tokens=MOST_TOKENS,
+        paths=[str(path) for path in paths],
+    )
+    write_text(out, page)
+    return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": len(findings)}
 
 
 def check_target(out: Path) -> None:
@@ -47,97 +70,41 @@ def check_target(out: Path) -> None:
         raise ValueError(f"{str(out)!r} is not a report of rlenv; it is not overwritten: name another file with --out")
 
 
-def page_of(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> str:
-    """Return the page.
-
-    Args:
-        runs: all of them.
-        kinds: of the runs.
-        paths: as given, for the command that makes the page again.
-    """
-    text, figure = runs[0].is_text, _figure(runs)
-    return render(
-        "page.html",
-        title=_title(runs, kinds),
-        runs=runs,
-        kinds=kinds,
-        text=text,
-        figure=figure.replace("_", " "),
-        outcomes=[_outcome(kind, figure) for kind in kinds],
-        problems=_problems(runs),
-        few_problems=_few_problems(runs),
-        charts=charts_of(kinds),
-        advice=_advice(runs),
-        held_out=held_out_cards(kinds) if text else [],
-        training=[(kind.label, training_cards(kind)) for kind in kinds if text],
-        settings=_settings(kinds),
-        most_tokens=MOST_TOKENS,
-        paths=paths,
-    )
-
-
-def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
+def _title(runs: Sequence[History]) -> str:
     agents = {short_name(run.config["agent"]) for run in runs}
     who = agents.pop() if len(agents) == 1 else f"{len(agents)} agents"
     models = {str(run.config.get("model")) for run in runs if run.is_text}
     if len(models) == 1 and not models & {"None", "auto"}:
         who += f", {Path(models.pop()).name},"
-    return f"{who} on {runs[0].world}" + (f", {len(runs)} runs" if len(runs) > 1 else "")
-
-
-def _figure(runs: Sequence[Run]) -> str:
-    """Return the figure by which the runs are compared."""
-    judged = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
-    with_success = judged and all(each.get("success_rate") is not None for each in judged)
-    return "success_rate" if with_success else "mean_reward"
+    return f"{who} on {world_of(runs[0])}" + (f", {len(runs)} runs" if len(runs) > 1 else "")
 
 
 def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
     """Return the row of a kind in the table of results: its runs' figures before and after training."""
-    results = [run.result for run in kind.runs]
-    row = outcome_of(results, figure)
-
-    def shown(name: str) -> str:
-        if row[name] is None:
-            return "–"
-        return f"{100 * row[name]:.0f} %" if figure == "success_rate" else f"{row[name]:.4g}"
-
-    counts = {name: "–" if row[name] is None else f"{row[name]:,.0f}" for name in ("updates", "timesteps", "seconds")}
-    ended = [each["eval"] for each in results if each.get("eval")]
-    return row | {
-        "label": kind.label,
-        "seeds": ", ".join(str(run.config.get("seed")) for run in kind.runs),
-        "before": shown("before"),
-        "after": shown("iqm"),
-        "episodes": ", ".join(sorted({str(each["episodes"]) for each in ended})),
-        "worst_best": f"{shown('min')} to {shown('max')}" if len(ended) > 1 else "",
-        **counts,
-    }
+    ended = [str(run.result["eval"]["episodes"]) for run in kind.runs if run.result.get("eval")]
+    row = {"label": kind.label, "seeds": _seeds(kind), "evaluated": len(ended), "episodes": ", ".join(sorted({*ended}))}
+    return row | outcome_of([run.result for run in kind.runs], figure)
 
 
-def _problems(runs: Sequence[Run]) -> str:
+def _seeds(kind: Kind) -> str:
+    return ", ".join(str(run.config.get("seed")) for run in kind.runs)
+
+
+def _problems(evaluations: Sequence[Row]) -> str:
     """Return of how many problems the evaluations are, such as "4 held-out problems"; empty if they do not say."""
-    evaluations = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
     counts = sorted({each["problems"] for each in evaluations if "problems" in each})
     if not counts:
         return ""
     return problems_of(str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}", evaluations[0]["split"])
 
 
-def _few_problems(runs: Sequence[Run]) -> list[str]:
-    """Return the lines of evaluations about too few problems, each once."""
-    evals = [run.result.get(name) or {} for run in runs for name in ("initial_eval", "eval")]
-    return list(dict.fromkeys(each["few_problems"] for each in evals if "few_problems" in each))
-
-
-def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:
+def _advice(runs: Sequence[History], findings: Iterable[tuple[History, Finding]]) -> list[tuple[Finding, str]]:
     """Return the findings, errors first, each with the runs that it is about; one that several share is there once."""
-    by_rule: dict[str, list[tuple[Path, Finding]]] = {}
-    for run in runs:
-        for finding in run.findings:
-            by_rule.setdefault(finding.rule, []).append((run.folder, finding))
+    by_rule: dict[str, list[tuple[History, Finding]]] = {}
+    for run, finding in findings:
+        by_rule.setdefault(finding.rule, []).append((run, finding))
     where = "{} of {} runs, such as {}" if len(runs) > 1 else ""
-    advice = [(own[0][1], where.format(len(own), len(runs), own[0][0])) for own in by_rule.values()]
+    advice = [(own[0][1], where.format(len(own), len(runs), own[0][0].folder)) for own in by_rule.values()]
     return sorted(advice, key=lambda each: each[0].severity)
 
 
@@ -146,10 +113,11 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     tables, hidden = [], set() if kinds[0].runs[0].is_text else TEXT_ONLY
     for kind in kinds:
         first = kind.runs[0]
+        facts = first.folder / CHECKPOINT / "agent.json" if first.folder else None
+        settings = read_table(facts).get("settings", {}) if facts and facts.is_file() else {}
         chosen = {name: value for name, value in first.config.items() if value is not None}
-        both = {**dict.fromkeys(first.config), **first.checkpoint.get("settings", {}), **chosen}
-        seeds = {"seed": ", ".join(str(run.config.get("seed")) for run in kind.runs)}
-        tables.append({name: shown_value(value) for name, value in (both | seeds).items() if name not in hidden})
+        both = {**dict.fromkeys(first.config), **settings, **chosen, "seed": _seeds(kind)}
+        tables.append({name: shown_value(value) for name, value in both.items() if name not in hidden})
     rows = [(name, [table.get(name, "default") for table in tables]) for name in sorted(set().union(*tables))]
     return sorted(((name, values, len({*values}) > 1) for name, values in rows), key=lambda row: not row[2])
 
