@@ -104,7 +104,7 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
             if not text:
                 return figures, []
             posed = session.task_of(envs)
-            figures |= problem_figures(posed.stream, count, "--split train")
+            figures |= problem_figures(posed.stream, count)
             rows = _rows(posed, rollout, greedy, samples)
         return with_intervals(figures, rows, seed), rows
 

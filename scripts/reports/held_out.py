@@ -11,30 +11,22 @@ LEAST = 5  # to compare agents by
 LOOKED_AT = 200  # problems, to find the least
 
 
-def problem_figures(stream: ProblemStream, episodes: int, ask_trained: str = "--test-fraction 0") -> dict[str, Any]:
+def problem_figures(stream: ProblemStream, episodes: int) -> dict[str, Any]:
     """Return `problems`, how many different ones an evaluation has, and `few_problems`, a line about fewer than `FEW`.
 
     Args:
         stream: of the problems.
         episodes: from the first problem; a list that is shorter comes again.
-        ask_trained: the option that asks the training problems.
     """
     count = stream.distinct(episodes)
     if count >= FEW:
         return {"problems": count}
-    worth = "says nothing" if count == 1 else f"each is {1 / count:.0%} of the figure"
+    worth = f"each is {1 / count:.0%} of the figure"
     if stream.split == "train":
-        worth += " about others" if count == 1 else ", and they say nothing about others"
-    if episodes < (len(stream.listed) or FEW):
-        advice = "more episodes ask more of them"
-    elif stream.names_splits:
-        advice = "name more rows test in the column split"
-    elif stream.split == "train" or (stream.listed and not stream.sizes["train"]):
-        advice = "add problems (--problems)"
-    elif stream.listed:
-        advice = f"`{ask_trained}` asks the training problems"
-    else:
-        advice = "a larger --test-fraction holds out more"
+        worth += ", and they say nothing about others"
+    advice = (
+        "ask more: more episodes, more --problems, a larger --test-fraction; --test-fraction 0 asks those of training"
+    )
     return {"problems": count, "few_problems": f"{problems_of(count, stream.split)}: {worth}; {advice}"}
 
 
@@ -50,15 +42,10 @@ def check_enough(stream: ProblemStream) -> None:
         ValueError: for fewer than `LEAST`.
     """
     there = min(len(stream.listed) or LOOKED_AT, LOOKED_AT)
-    if (count := stream.distinct(there)) >= LEAST:
-        return
-    if not stream.listed:
+    if (count := stream.distinct(there)) < LEAST:
+        of_all = f" of {sum(stream.sizes.values())}" if stream.listed else ""
         raise ValueError(
-            f"the test split has {count} different problems (test_fraction={stream.test_fraction:g}), and a comparison "
-            f"needs {LEAST}: pass a larger --test-fraction"
+            f"{count}{of_all} different problems are held out (test_fraction={stream.test_fraction:g}), and a "
+            f"comparison needs {LEAST}: add problems, pass a larger --test-fraction, or --test-fraction 0 to ask the "
+            "training problems"
         )
-    raise ValueError(
-        f"{count} of {sum(stream.sizes.values())} problems {'is' if count == 1 else 'are'} held out "
-        f"(test_fraction={stream.test_fraction:g}), "
-        f"and a comparison needs {LEAST}: add problems, or pass --test-fraction 0 to ask the training problems"
-    )
