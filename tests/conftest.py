@@ -151,12 +151,6 @@ def jobs(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the curves of reports empty."""
-    monkeypatch.setattr("rlenv._scripts.reports.charts._picture", lambda *given: "data:,")
-
-
-@pytest.fixture
 def generator() -> Any:
     import torch
 

@@ -233,7 +233,7 @@ class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, Adapt
         default=None, help="Episodes of each evaluation.", low=1, shown="2000 for text, 100 for control"
     )
     log_interval: int = option(default=5, help="Updates between points of a curve.", low=1)
-    figures: bool = option(default=True, help="Write report.html, curve.svg and curve.png.")
+    figures: bool = option(default=True, help="Write report.html and curve.svg.")
     log_dir: Converted[str | Path | None, Path | None] = option(
         default=None,
         help="Folder of the comparison; an existing one is continued.",

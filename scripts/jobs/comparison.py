@@ -3,7 +3,7 @@
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
 warm/            the supervised checkpoint that all runs start from (text), with warm.log
 AGENT/seed-S/    a run folder of `rlenv train`, with AGENT/seed-S.log
-report.md, report.json, report.html, curve.svg, curve.png
+report.md, report.json, report.html, curve.svg
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def show(run: TrainedRun, as_json: bool) -> None:
 
 def _report(folder: Path) -> bool:
     """Write the report of a run; return whether that was possible: without one, the result is still shown."""
-    from ..reports.page import write_report  # matplotlib takes half a second
+    from ..reports.page import write_report
 
     try:
         write_report([folder], folder / REPORT)

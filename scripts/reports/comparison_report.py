@@ -1,4 +1,4 @@
-"""The report of a comparison: report.md, report.json; report.html, curve.svg and curve.png."""
+"""The report of a comparison: report.md, report.json; report.html and curve.svg."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write_report(
     written = [folder / name for name in ("report.md", "report.json")]
     if config.figures and runs:
         page.write_report([folder], folder / REPORT)
-        written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve")]
+        written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve.svg")]
     return report, written
 
 

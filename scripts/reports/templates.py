@@ -13,7 +13,7 @@ from ..process.terminal import plain
 def render(template: str, /, **facts: Any) -> str:
     """Return the text of a template with these facts, which are data in it.
 
-    jinja2 escapes them in HTML, and their control characters are spelled out.
+    jinja2 escapes them in HTML and SVG, and their control characters are spelled out.
 
     Args:
         template: its file, such as "page.html".
@@ -23,7 +23,7 @@ def render(template: str, /, **facts: Any) -> str:
 
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0], "."),
-        autoescape=select_autoescape(["html"]),
+        autoescape=select_autoescape(["html", "svg"]),
         undefined=StrictUndefined,
         finalize=lambda value: plain(value) if type(value) is str else value,  # markup of the page is another type
         trim_blocks=True,

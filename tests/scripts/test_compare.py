@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from inprocess import error_of, result_of
-from matplotlib.image import imread
 
 from rlenv._scripts.config.configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
@@ -60,10 +59,9 @@ def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_
     folder, report, said = compared
     picture = (folder / "curve.svg").read_text(encoding="utf-8")
     assert all(f">{text}<" in picture for text in ("reinforce", "rloo", "episodes", "Success"))
-    width, height, *_ = imread(folder / "curve.png").shape
-    assert min(width, height) > 400
+    assert picture.count("<polyline") == 4, "two curves in the one panel, and a line for each in the legend"
     assert [row["agent"] for row in report["rows"]] == ["before training", "reinforce", "rloo"]
-    assert all(str(folder / name) in said for name in ("report.html", "report.json", "curve.svg", "curve.png"))
+    assert all(str(folder / name) in said for name in ("report.html", "report.json", "curve.svg"))
 
 
 def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):

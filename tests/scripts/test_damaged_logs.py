@@ -53,7 +53,7 @@ LEFT_OUT = {  # file: line and byte, and what is said of it
 }
 
 
-def test_what_is_damaged_is_left_out_and_said(text_copy, undrawn):
+def test_what_is_damaged_is_left_out_and_said(text_copy):
     for name, (line, byte, _) in LEFT_OUT.items():
         damage(text_copy / name, line, byte)
     for command, read in (("report", [*LEFT_OUT]), ("doctor", ["progress.csv", "result.json"])):

@@ -62,7 +62,7 @@ def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, m
         assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["curriculum"] == 0.9
 
 
-def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder, undrawn):
+def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder):
     outcome = run("train", *SMALL, *FILE, "--eval-episodes", 0, "--sft-steps", 0, "--log-dir", "run")
     result = result_of(outcome)
     assert (result["initial_eval"], result["eval"]) == (None, None) and result["updates"] > 0

@@ -33,7 +33,7 @@ def training(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training, undrawn):
+def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training):
     done(*training)
     evaluated = result_of(run("evaluate", tmp_path / "run", "--trust", "--json", "--episodes", 4))
     assert (evaluated["mean_turns"], evaluated["episodes"]) == (2, 4)

@@ -8,16 +8,19 @@ import shutil
 from contextlib import nullcontext
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 import torch
 from inprocess import result_of, run
 
+from rlenv._scripts.reports import charts
 from rlenv._scripts.reports import page as page_module
+from rlenv._scripts.reports.history import read_run
 from rlenv._scripts.reports.tokens import shortened
 from rlenv.agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
-FOREIGN = {"script", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}
+FOREIGN = {"script", "iframe", "object", "embed", "base", "form", "foreignobject"}
 LOADING = {"action", "poster", "srcset", "data"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
 TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
@@ -45,7 +48,7 @@ class Page(HTMLParser):
         assert not any(name.startswith("on") for name in names)
         assert "url(" not in " ".join(value or "" for value in values)
         assert not re.search(r"@import|url\(|https?:", "".join(self.styles))
-        assert all(rule in self.styles[0] for rule in ("@media (prefers-color-scheme: dark)", "@media print"))
+        assert all(rule in self.styles[0] for rule in ("light-dark(", "@media print"))
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -86,7 +89,7 @@ def full(*given):
 def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     page = Page(runs / "text" / "report.html")
     rows = samples_of(runs / "text")
-    assert page.tags.count("img") >= 4
+    assert page.tags.count("svg") >= 4
     parts = ("What the doctor finds", "Curves", "Before and after", "Credit in training", rows[0]["prompt"], "digits")
     assert all(part in page.text for part in parts)
     assert all(f"reward {row['reward']:g}" in page.text for row in rows)
@@ -106,18 +109,33 @@ def test_samples_hold_each_token_with_its_probability_and_training_its_credit(ru
     assert [row["prompt"] for row in rows[:4]] == [row["prompt"] for row in rows[-4:]]
 
 
+def test_a_curve_has_the_figures_of_the_log(runs):
+    page, log = Page(runs / "pole" / "report.html"), read_run(runs / "pole")
+    points = re.search(r'<polyline class="own" points="([^"]+)"', page.source)[1]
+    drawn = np.array([point.split(",") for point in points.split()], dtype=float)
+    assert pytest.approx(log.curve("time/iterations", "rollout/ep_rew_mean"), rel=1e-4) == drawn.T
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 1, [0, 0.5, 1]), (2.25, 2.62, [2.2, 2.3, 2.4, 2.5, 2.6, 2.7]), (-30, 70, [-50, 0, 50, 100]), (5, 5, [5, 6])],
+)
+def test_ticks_are_round_and_hold_all_figures(low, high, ticks):
+    assert charts._ticks(low, high) == pytest.approx(ticks)
+
+
 def test_a_long_prompt_is_shown_without_its_middle():
     assert shortened("a" * 2000) == f"{'a' * 750}\n[... 500 characters ...]\n{'a' * 750}"
 
 
-def test_the_module_that_a_run_names_is_not_imported(runs, undrawn, tmp_path, monkeypatch):
+def test_the_module_that_a_run_names_is_not_imported(runs, tmp_path, monkeypatch):
     folder = copied(runs / "pole", tmp_path / "run", env_id="foreign_module:Pole-v0")
     (tmp_path / "foreign_module.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     assert result_of(run("report", folder, "--json"))["runs"] == 1
 
 
-def test_without_a_report_the_result_is_shown(undrawn, tmp_path, monkeypatch):
+def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(page_module, "write_text", full)
     result = result_of(outcome := run("train", *POLE, *COMMON, "--log-dir", tmp_path / "run"))
     assert result["eval"] is not None
@@ -133,7 +151,7 @@ def end_of(folder):
     return text.partition("Not at its end")[2].partition("What the doctor finds")[0]
 
 
-def test_a_run_that_diverged_says_so_and_how_to_go_on(undrawn, tmp_path, monkeypatch):
+def test_a_run_that_diverged_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     def overflow(self, closure=None):
         for group in self.param_groups:
             for weights in group["params"]:
@@ -158,7 +176,7 @@ ENDS = {  # what is left: result.json, and what the page says
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_end_of_a_run_is_told_from_what_it_left(name, runs, undrawn, tmp_path):
+def test_the_end_of_a_run_is_told_from_what_it_left(name, runs, tmp_path):
     result, said = ENDS[name]
     folder = copied(runs / "pole", tmp_path / "run")
     (folder / "result.json").write_text(json.dumps(result))
