@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -98,7 +98,11 @@ def _wins(votes: tuple[tuple[int, int], ...], silent: int, most: int, largest: i
 
 
 def bootstrap_mean(
-    values: Sequence[float], generator: np.random.Generator, resamples: int = RESAMPLES, level: float = LEVEL
+    values: Sequence[float],
+    generator: np.random.Generator,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    mean: Callable[[np.ndarray], np.ndarray] = lambda drawn: drawn.mean(-1),
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a mean over problems (Efron & Tibshirani 1993, chapter 13).
 
@@ -107,6 +111,7 @@ def bootstrap_mean(
         generator: draws P problems with replacement, `resamples` times.
         resamples: how often.
         level: the share of resampled means in the interval.
+        mean: another mean along the last axis.
 
     Returns:
         The lower and the upper end.
@@ -120,7 +125,7 @@ def bootstrap_mean(
     at_once = max(1, 2**20 // given.size)  # resamples, for the memory
     sizes = [min(at_once, resamples - begun) for begun in range(0, resamples, at_once)]
     drawn = (given[generator.integers(given.size, size=(size, given.size))] for size in sizes)  # [size, P]
-    means = np.concatenate([each.mean(1) for each in drawn])
+    means = np.concatenate(list(map(mean, drawn)))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

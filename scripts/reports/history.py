@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -147,9 +147,9 @@ class History:
         return self["rollout/success_rate"]
 
     @cached_property
-    def samples(self) -> list[Row]:
+    def samples(self) -> Sequence[Row]:
         """The rows of samples.jsonl, which is read when it is asked for; see `samples.episode_rows`."""
-        return [] if self.folder is None else RunFolder(self.folder).samples(dict)
+        return [] if self.folder is None else RunFolder(self.folder).samples
 
     @property
     def group_size(self) -> float:

@@ -11,7 +11,7 @@ from ..run.log import BetweenRollouts
 from .history import History, read_columns
 from .rules import findings_of
 
-WAIT, GROWTH = 10, 1.2  # updates until the next look, and the growth of a run between two: few looks at a long log
+GROWTH = 1.2  # of a run between two looks: few looks at a long log
 
 
 class LiveDoctor(BetweenRollouts):
@@ -44,7 +44,6 @@ class LiveDoctor(BetweenRollouts):
     def _on_rollout_start(self) -> None:
         if not self.model.stability_watch.warns:  # agents/training/health.py has said it
             self.reported.add("entropy-collapse")
-        nothing = self.model.start_watch.hopeless and "no-signal" not in self.reported
-        if self.model.num_updates >= self.next_look or (nothing and self.model.num_updates < WAIT):
-            self.next_look = max(self.model.num_updates + WAIT, GROWTH * self.model.num_updates)
+        if self.model.num_updates >= self.next_look:
+            self.next_look = max(self.model.num_updates + 1, GROWTH * self.model.num_updates)
             self.look()

@@ -23,7 +23,6 @@ FEW_FAILURES = 0.01  # of the episodes; their absence shifts no average by more
 MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
 MENDED = 0.75  # of the share of special tokens at the beginning: they get fewer
 UNSEEN = 0.01  # of the tokens; the policy is exported with the habit
-SHORTER = 0.5  # of the length in the first update; healthy runs on sums keep theirs to 5 %
 NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beginning
 GOOD = 0.8  # success: a policy may be sure of what is right
 CLEAR = 0.05  # a gain of success that is not noise
@@ -229,16 +228,6 @@ def cut_off(run: History) -> bool:
 
 
 @rule(
-    metrics=("rollout/ep_len_mean", SUCCESS),
-    fix=f"see in samples.md what the short answers earn and mend the verifier ({LINT}), or {NEAR_START}",
-)
-def length_collapse(run: History) -> bool:
-    """Answers have become much shorter, and no better."""
-    length = run["rollout/ep_len_mean"]
-    return run.is_text and run.updates >= FEW_UPDATES and length.end < SHORTER * length.first and not _gained(run)
-
-
-@rule(
     metrics=(REWARD, "train/learning_rate"),
     fix="a third or three times the --learning-rate, more --episodes-per-update, or a longer run (--timesteps)",
 )
@@ -345,9 +334,8 @@ def _figures(run: History, metrics: tuple[str, ...]) -> Iterator[str]:
     for name in metrics:
         if len(series := run[name]):
             start, end, most = (f"{value:.3g}" for value in (series.start, series.end, series.values.max()))
-            yield f"{name} {start if start == end else f'from {start} to {end}'}" + (
-                "" if most in (start, end) else f", at most {most}"
-            )
+            change = start if start == end else f"from {start} to {end}"
+            yield f"{name} {change}" if most in (start, end) else f"{name} {change}, at most {most}"
 
 
 def _paid_without_success(run: History) -> tuple[str, ...]:

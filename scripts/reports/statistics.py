@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-RESAMPLES = 10_000
+from rlenv.agents.estimators.pass_at_k import bootstrap_mean
+
+RESAMPLES = 10_000  # of the runs, with replacement; there is one task, so there is one stratum
 POINTS = 200  # of a curve over several runs
-LEVEL, Z = 0.95, 1.959964  # and the distance to the mean of a normal distribution, in standard deviations
+Z = 1.959964  # standard deviations: 95 % of a normal distribution are nearer to its mean
 
 
 def interquartile_mean(values: Any) -> np.ndarray:
@@ -27,27 +29,6 @@ def interquartile_mean(values: Any) -> np.ndarray:
     ordered = np.sort(np.asarray(values, dtype=float), axis=-1)
     n = ordered.shape[-1]
     return ordered[..., n // 4 : n - n // 4].mean(-1)
-
-
-def bootstrap_interval(
-    values: Sequence[float], generator: np.random.Generator, level: float = LEVEL
-) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the interquartile mean over seeds (Agarwal et al. 2021, section 4.1).
-
-    Runs are drawn with replacement. There is one task, so there is one stratum.
-
-    Args:
-        values: one per run [n], in any order.
-        generator: draws the runs.
-        level: the share of resampled interquartile means in the interval.
-
-    Returns:
-        The lower and the upper end.
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))  # so that the order of the runs does not matter
-    drawn = ordered[generator.integers(len(ordered), size=(RESAMPLES, len(ordered)))]  # [R, n]
-    low, high = np.quantile(interquartile_mean(drawn), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
@@ -122,7 +103,8 @@ def outcome_of(results: Sequence[Mapping[str, Any]], figure: str, of: str = "eva
     row: dict[str, Any] = {"runs": len(results), "before": float(np.mean(first)) if first else None}
     row |= dict.fromkeys(("iqm", "low", "high", "min", "max", "mean_reward"))
     if values:
-        low, high = bootstrap_interval(values, np.random.default_rng(0))
+        ordered = sorted(values)  # so that the order of the runs does not matter
+        low, high = bootstrap_mean(ordered, np.random.default_rng(0), RESAMPLES, mean=interquartile_mean)
         row |= {"iqm": float(interquartile_mean(values)), "low": low, "high": high}
         row |= {"min": float(min(values)), "max": float(max(values))}
         row["mean_reward"] = float(interquartile_mean(rewards))

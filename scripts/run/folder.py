@@ -89,11 +89,12 @@ class RunFolder:
             say(f"{error}; it is left out")
             return {}
 
-    def samples(self, read: Callable[[Any], T]) -> list[T]:
-        """Return `read` of each line of samples.jsonl, if any; a half-written last one is left out."""
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """The rows of samples.jsonl, if any; a half-written last one is left out."""
         file = self.path / EPISODES
         lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
-        return _undamaged(file, lines, lambda line: read(json.loads(line)))
+        return _undamaged(file, lines, lambda line: dict(json.loads(line)))
 
     # Checkpoints.
 

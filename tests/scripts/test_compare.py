@@ -13,8 +13,9 @@ from rlenv._scripts.config.configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
 from rlenv._scripts.reports.comparison_report import rows_of, write_report
 from rlenv._scripts.reports.held_out import check_enough
-from rlenv._scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, worse
+from rlenv._scripts.reports.statistics import POINTS, RESAMPLES, interquartile_mean, spread, worse
 from rlenv.agents import AGENTS
+from rlenv.agents.estimators.pass_at_k import bootstrap_mean
 from rlenv.agents.files import Lock
 from rlenv.stream import ProblemStream
 from rlenv.verifiers.builtin.arith import Arith
@@ -220,7 +221,7 @@ def test_the_interquartile_mean_cuts_a_quarter_from_each_end_and_the_interval_ag
     assert interquartile_mean([0.0, 1.0, 2.0, 3.0, 100.0]) == pytest.approx(2)  # as scipy.stats.trim_mean
     values = np.array([0.0, 1.0, 5.0])
     means = np.sort([values[[i, j, k]].mean() for i in range(3) for j in range(3) for k in range(3)])
-    low, high = bootstrap_interval(values, np.random.default_rng(0), level=0.8)
+    low, high = bootstrap_mean(values, np.random.default_rng(0), RESAMPLES, 0.8, interquartile_mean)
     # 3 of the 27 equally likely resamples below the 10 % quantile: the fourth smallest; the same from above.
     assert (low, high) == pytest.approx((means[math.floor(0.1 * 27)], means[-1 - math.floor(0.1 * 27)]), abs=1e-12)
 

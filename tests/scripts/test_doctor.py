@@ -125,7 +125,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "dialogues that run out and learn": ("", text({CUT: flat(1), "rollout/turns": flat(2)})),
     "20 % special tokens": ("special-tokens", text({"rollout/special_tokens": flat(0.2)})),
     "half a percent of special tokens": ("", text({"rollout/special_tokens": flat(0.005)})),
-    "ever shorter answers": ("length-collapse", text(STUCK | {LENGTH: line(5, 1)})),
+    "ever shorter answers": ("nothing-learned", text(STUCK | {LENGTH: line(5, 1)})),
     "ever shorter answers that earn more": ("reward-without-success", text({SUCCESS: flat(0.3), LENGTH: line(5, 1)})),
     "ever shorter answers that are right": ("", text({LENGTH: line(5, 1)})),
     "no entropy, no success": ("entropy-collapse", text(STUCK | {"train/entropy_loss": line(-0.3, 0)})),
