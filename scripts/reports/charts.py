@@ -39,13 +39,13 @@ def write_curve(kinds: Sequence[Kind], file: Path) -> list[Path]:
         None if nothing was logged.
     """
     axis = _axis_of(kinds)
-    panels = [(metric, bands, _picture(metric, bands, axis)) for metric, bands in _bands_of(kinds, METRICS[:2], axis)]
+    panels = list(_bands_of(kinds, METRICS[:2], axis))
     if not panels:
         return []
-    labels = max(([kind.label for kind in bands] for _, bands, _ in panels), key=len)
+    pictures = [(metric.title, _overlay(bands)) for metric, bands in panels]
+    labels = max(([kind.label for kind in bands] for _, bands in panels), key=len)
     unit = "episodes" if axis == "time/episodes" else "steps"
-    pictures = [(metric.title, picture) for metric, _, picture in panels]
-    write_text(file, render("curve.svg", panels=pictures, labels=labels, unit=unit, colors=COLORS))
+    write_text(file, render("curve.svg", panels=pictures, labels=labels, unit=unit))
     return [file]
 
 
@@ -100,37 +100,52 @@ def _band(kind: Kind, metric: Metric, axis: str) -> np.ndarray | None:
     return np.stack([mean.updates, mean.values, mean.values - wide, mean.values + wide])
 
 
-def _picture(metric: Metric, bands: Mapping[Kind, np.ndarray], axis: str, own: Kind | None = None) -> dict[str, Any]:
-    """Return what plot.svg draws of a metric, in the units of the metric.
+def _picture(metric: Metric, bands: Mapping[Kind, np.ndarray], axis: str, own: Kind) -> dict[str, Any]:
+    """Return what plot.svg draws of a metric: a kind with its evaluations and its last value, the others behind it.
 
     Args:
         metric: of the picture.
         bands: of all kinds, see `_band`.
         axis: column of x.
-        own: in front of the others, with its evaluations and its last value; None for all kinds, each in its color.
-
-    Returns:
-        `curves`, the last one in front: `style`, and the points of the `line` and the `band`; `dots`; the `last` value;
-        the `limits` of x and y, and the `ticks` of each.
+        own: one of the kinds.
     """
-    dots = {kind: np.hstack([run.curve(axis, metric.held_out) for run in kind.runs]) for kind in bands if own}
-    shown = np.hstack([*(band[[0, row]] for band in bands.values() for row in (2, 3)), *dots.values()])
-    across, up = _ticks(*(limits := (shown[0].min(), shown[0].max()))), _ticks(shown[1].min(), shown[1].max())
-    picture: dict[str, Any] = {"limits": [*limits, up[0], up[-1]], "rows": up, "dots": [], "last": None}
-    picture["columns"] = [(value, _short(value)) for value in across if limits[0] <= value <= limits[1]]
-    picture["curves"] = curves = []
-    for number, (kind, (x, mean, low, high)) in enumerate(bands.items()):
-        style = f"c{number % COLORS} s{number // COLORS % STYLES}" if own is None else "own" if kind is own else "other"
-        banded = kind is own or (own is None and len(kind.runs) > 1)
-        band = _points(np.hstack([x, x[::-1]]), np.hstack([low, high[::-1]])) if banded else ""
-        curves.append({"style": style, "line": _points(x, mean), "band": band})
-    if own is not None:
-        if len(own.runs) == 1:
-            raw = Series(*own.runs[0].curve(axis, metric.column)).smooth(THIN)
-            curves.append({"style": "thin", "line": _points(raw.updates, metric.sign * raw.values), "band": ""})
-        curves.sort(key=lambda curve: curve["style"] == "own")
-        picture |= {"dots": dots[own].T.tolist(), "last": bands[own][1][-1]}
-    return picture
+    dots = {kind: np.hstack([run.curve(axis, metric.held_out) for run in kind.runs]) for kind in bands}
+    raw = {kind: Series(*kind.runs[0].curve(axis, metric.column)).smooth(THIN) for kind in bands if len(kind.runs) == 1}
+    thin = {kind: np.stack([each.updates, metric.sign * each.values]) for kind, each in raw.items()}
+    curves = [_curve("other", band) for kind, band in bands.items() if kind is not own]
+    curves += [_curve("thin", thin[own])] if own in thin else []
+    curves.append(_curve("own", bands[own], with_band=True))
+    frame = _frame([*_outlines(bands), *dots.values(), *thin.values()])  # of all kinds: their pictures have one scale
+    return frame | {"curves": curves, "dots": dots[own].T.tolist(), "last": bands[own][1][-1]}
+
+
+def _overlay(bands: Mapping[Kind, np.ndarray]) -> dict[str, Any]:
+    """Return what plot.svg draws of all kinds, each in its color, with a band for several runs."""
+    curves = [
+        _curve(f"c{number % COLORS} s{number // COLORS % STYLES}", band, with_band=len(kind.runs) > 1)
+        for number, (kind, band) in enumerate(bands.items())
+    ]
+    return _frame(_outlines(bands)) | {"curves": curves, "dots": [], "last": None}
+
+
+def _curve(style: str, curve: np.ndarray, with_band: bool = False) -> dict[str, str]:
+    """Return the points of the line, and of the band, of a curve [2, n] or of one with a band [4, n]."""
+    x, mean = curve[:2]
+    band = _points(np.hstack([x, x[::-1]]), np.hstack([curve[2], curve[3][::-1]])) if with_band else ""
+    return {"style": style, "line": _points(x, mean), "band": band}
+
+
+def _outlines(bands: Mapping[Kind, np.ndarray]) -> list[np.ndarray]:
+    """Return the lower and the upper end of each band, with its x [2, n]."""
+    return [band[[0, row]] for band in bands.values() for row in (2, 3)]
+
+
+def _frame(figures: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Return the `limits` of a picture that holds these x and y [2, n], and the `rows` and `columns` of its grid."""
+    (left, low), (right, high) = (end(np.hstack(figures), axis=1) for end in (np.min, np.max))
+    rows = _ticks(low, high)
+    columns = [(value, _short(value)) for value in _ticks(left, right) if left <= value <= right]
+    return {"limits": [left, right, rows[0], rows[-1]], "rows": rows, "columns": columns}
 
 
 def _points(x: np.ndarray, y: np.ndarray) -> str:
