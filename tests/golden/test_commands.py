@@ -225,7 +225,7 @@ COMMANDS = {
     "report": Run(
         "report {text} --out {out}.html --json", "report runs kinds findings", {"runs": 1, "kinds": 1}, files=".html"
     ),
-    "doctor": Run("doctor {text} --fail-on warning", said=("[equal-groups]",), code=1),
+    "doctor": Run("doctor {text} --fail-on warning", said=("[hard-start]",), code=1),
     "play": Run(
         "play --verifier arith --verifier-arg digits=1 --episodes 1 --seed 3",
         typed="5\n/end\n",
