@@ -85,9 +85,7 @@ def trained(tmp_path_factory):
     few = ["--sft-steps", 10, "--sft-examples", 16, "--sft-batch-size", 16, "--episodes", 16, "--group-size", 4]
     few += ["--episodes-per-update", 8, "--eval-episodes", 8, "--device", "cpu"]
     game = ["--verifier", "guess", "--verifier-arg", "largest=9", "--verifier-arg", "turns=3"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlenv._scripts.reports.charts._picture", lambda *given: "data:,")
-        done("train", *game, *few, "--log-dir", folder, "--report")
+    done("train", *game, *few, "--log-dir", folder, "--report")
     return folder, [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
 
 
