@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
+from typing import Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -25,6 +28,9 @@ from .chat import Chat, Piece, any_of, chat_tokens, control_tokens
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
+
+T = TypeVar("T")
+_latest: dict[str, tuple[Any, Any]] = {}  # by kind: the content that the last result was made from, and the result
 
 
 class Encoder:
@@ -87,6 +93,34 @@ class Encoder:
                     if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
                         ids.pop()
                 yield ids, prompt if isinstance(prompt, str) else text
+
+    def once(self, kind: str, texts: Iterable[PromptText], limits: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return the result of `make`, or the last one of its kind if it was made from the same content.
+
+        A run makes three environments: one plans its memory, one trains and one evaluates. They encode the same
+        problems, which takes seconds. The content is compared by value: the tokenizer with all of its settings, the
+        chat template and the texts around prompts.
+
+        Args:
+            kind: of the result; one of each kind is kept in this process.
+            texts: that are encoded.
+            limits: further values that the result depends on.
+            make: encodes the texts; the result must not be changed.
+        """
+        if not self.tokenizer.is_fast:  # its settings cannot be read
+            return make()
+        texts, chat = list(texts), self.chat
+        schemas = chat.schemas if any(map(self.is_chat, texts)) else []
+        settings = [self.tokenizer.backend_tokenizer.to_str(), self.tokenizer.chat_template, self._control]
+        around = [chat.system_prompt, schemas, self.chats_texts, self.request, self.cue]
+        names = [self._unknown, self.tokenizer.eos_token_id, self.tokenizer.special_tokens_map]
+        content = hashlib.blake2b(json.dumps([settings, around, names], default=str).encode())
+        for text in texts:
+            content.update(json.dumps(text).encode())
+        made_from = type(self.tokenizer), content.digest(), limits
+        if kind not in _latest or _latest[kind][0] != made_from:
+            _latest[kind] = made_from, make()
+        return _latest[kind][1]
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.

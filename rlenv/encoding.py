@@ -134,11 +134,10 @@ class Encoding:
 
     def _encoded(self, listed: Problems) -> Problems:
         """Return the problems with short prompts, encoded; the longest of them is the limit from now on."""
-        pairs = zip(listed, self.encoder.encoded(each.prompt for each in listed), strict=True)
-        prompts = [
-            (array("I", ids), text) if self._fits(ids, problem, f"{listed.place(row)}: ") else None
-            for row, (problem, (ids, text)) in enumerate(pairs)
-        ]
+        limits = self.max_prompt_tokens, self._skips
+        asked = [each.prompt for each in listed]
+        prompts = self.encoder.once("prompts", asked, limits, lambda: self._within_limit(listed))
+        self.skipped_prompts = prompts.count(None)
         lengths = [len(each[0]) for each in prompts if each is not None]
         what = f"{len(listed)} prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
         if not lengths:
@@ -148,6 +147,14 @@ class Encoding:
         kept = listed.only(np.array([each is not None for each in prompts]))
         kept.encoded, self.max_prompt_tokens = prompts, max(lengths)
         return kept
+
+    def _within_limit(self, listed: Problems) -> list[tuple[array[int], str] | None]:
+        """Return the tokens and the text of every prompt; None for one that is too long."""
+        pairs = zip(listed, self.encoder.encoded(each.prompt for each in listed), strict=True)
+        return [
+            (array("I", ids), text) if self._fits(ids, problem, f"{listed.place(row)}: ") else None
+            for row, (problem, (ids, text)) in enumerate(pairs)
+        ]
 
     def prompt(self, problem: Problem) -> Prompt | None:
         """Return a problem as the model reads it; None if its prompt is too long and skipped, which is counted.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import islice
 
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
@@ -75,8 +74,10 @@ class Lengths:
 
 def longest_demonstration(listed: Problems, verifier: Poser, encoder: Encoder) -> int:
     """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
-    limit, longest = MOST_NEW_TOKENS - 1, 0
-    turns = (text for problem in listed for text in turns_of(verifier, problem))
-    while some := list(islice(turns, BLOCK)):
-        longest = max(longest, *map(len, encoder.ids(some)))
-    return 1 + min(limit, longest)
+    texts = [text for problem in listed for text in turns_of(verifier, problem)]
+
+    def longest() -> int:
+        blocks = (texts[first : first + BLOCK] for first in range(0, len(texts), BLOCK))
+        return max((len(ids) for block in blocks for ids in encoder.ids(block)), default=0)
+
+    return 1 + min(MOST_NEW_TOKENS - 1, encoder.once("demonstrations", texts, (), longest))

@@ -21,7 +21,7 @@ from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
 from rlenv.problems import in_test_split, listed_problems, load_problems
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import character_tokenizer, train_tokenizer
+from rlenv.tokenizer import CHATML, character_tokenizer, train_tokenizer
 from rlenv.verifiers import Arith, Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
@@ -273,6 +273,9 @@ def test_different_problems_among_the_first_are_counted_and_none_is_made_twice()
 TEXTS = [f"{'very ' * (n % 9)}long é字 {'?' * (n % 5)}" for n in range(90)]
 
 
+SIDES = {text: ("train", "test")[n % 2] for n, text in enumerate(dict.fromkeys(TEXTS))}  # the split of each
+
+
 def normalizing():
     tokenizer = train_tokenizer(270, TEXTS)
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("é", "<very long>")
@@ -310,6 +313,57 @@ def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
         assert encoding.skipped_prompts == len(problems) - len(fitting)
     encoding = TextGenTask(Exact(), **settings).encoding
     assert len(encoding.listed) == len(problems) and encoding.max_prompt_tokens == max(map(len, exact))
+
+
+def listed_tokens(task):
+    problems = task.stream.listed
+    return {problem.prompt: problems.prompt(n, None).tokens for n, problem in enumerate(problems)}
+
+
+def test_the_environments_of_a_run_encode_their_problems_once(monkeypatch):
+    """Those that plan, train and evaluate load a tokenizer each."""
+    read, own = [], Encoder.ids
+
+    def ids(self, texts, add_special_tokens=False):
+        read.extend(texts)
+        return own(self, texts, add_special_tokens)
+
+    monkeypatch.setattr(Encoder, "ids", ids)
+    rows = [{"prompt": f"Once {text}", "answer": f"{text} again", "split": side} for text, side in SIDES.items()]
+    train, test = (
+        TextGenTask(Exact(), problems=rows, tokenizer=train_tokenizer(270, TEXTS), split=split)
+        for split in ("train", "test")
+    )
+    for name in ("prompt", "answer"):
+        assert [read.count(row[name]) for row in rows[1:]] == [1] * (len(rows) - 1)  # the first is an example, too
+    exact = {row["prompt"]: train.encoding.encoder.prompts([row["prompt"]])[0] for row in rows}
+    assert listed_tokens(train) | listed_tokens(test) == exact
+    assert train.encoding.max_new_tokens == test.encoding.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokenizer": normalizing()},
+        {"chat_template": CHATML.replace("assistant", "me")},
+        {"system_prompt": "Be brief."},
+        {"chat": False},
+        {"chat": False, "cue": "A:"},
+        {"max_prompt_tokens": 30},
+        {"problems": [text[::-1] for text in SIDES]},
+    ],
+    ids=lambda changed: " ".join(changed),
+)
+@pytest.mark.filterwarnings("ignore:.*more than 30 tokens:UserWarning")
+def test_an_environment_with_another_setting_has_its_own_tokens(changed):
+    settings = {"problems": [*SIDES], "tokenizer": train_tokenizer(270, TEXTS), "chat": True, "test_fraction": 0.0}
+    settings |= {"max_prompt_tokens": 200}
+    before = listed_tokens(TextGenTask(Exact(), **settings))
+    settings |= changed
+    task = TextGenTask(Exact(), **settings)
+    exact = dict(zip(settings["problems"], task.encoding.encoder.prompts(settings["problems"]), strict=True))
+    fitting = {text: ids for text, ids in exact.items() if len(ids) <= settings["max_prompt_tokens"]}
+    assert listed_tokens(task) == fitting != before
 
 
 @pytest.mark.parametrize("most", [lengths.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
