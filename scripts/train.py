@@ -8,6 +8,7 @@ import click
 
 from .config.command import Command
 from .config.configs import TrainConfig
+from .process.imports import without_collector
 
 
 @click.command(
@@ -35,10 +36,11 @@ def train(config: TrainConfig) -> None:
 
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
-    from rlenv.agents import DivergedError, EngineError, VerifierError
+    with without_collector():
+        from rlenv.agents import DivergedError, EngineError, VerifierError
 
-    from .jobs import training
-    from .run.folder import CHECKPOINT
+        from .jobs import training
+        from .run.folder import CHECKPOINT
 
     if config.dry_run:
         training.plan(config)

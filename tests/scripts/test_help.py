@@ -1,9 +1,11 @@
 """`--help`: quick, grouped, and with examples that the real commands accept."""
 
+import gc
 import inspect
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 
 import click
 import pytest
@@ -12,6 +14,7 @@ from pages import check_rlenv
 
 import rlenv  # noqa: F401
 from rlenv._scripts.main import COMMANDS, main
+from rlenv._scripts.process.imports import without_collector
 from rlenv.task import TextGenTask
 from rlenv.verifiers import list_verifiers, make_verifier
 
@@ -56,6 +59,7 @@ def test_what_needs_no_model_is_answered_without_libraries_that_take_seconds(tmp
     (tmp_path / "one.jsonl").write_text('{"question": "How much is 2 plus 2?", "answer": "#### 4", "split": "train"}\n')
     program = f"""import sys
 from rlenv._scripts.main import COMMANDS, main
+from rlenv._scripts.process.imports import without_collector
 from click import Context
 models = {{'torch', 'transformers', 'stable_baselines3'}}
 def answered(*lines):
@@ -81,3 +85,22 @@ print(answered("tasks", "tasks gsm8", rows, "serve --verifier arit", "verifiers 
         assert f"{said}\n" in done.stdout, done.stdout
     assert "humaneval" in done.stdout and "did you mean gsm8k" in done.stderr
     assert "How much is 2 plus 2?\nReason step by step. Put" in done.stdout and "did you mean arith" in done.stderr
+
+
+# The start of a command.
+
+
+@pytest.mark.parametrize("fault", [None, ImportError("no such module")])
+def test_the_collector_pauses_for_imports_of_a_new_process_alone(fault, monkeypatch):
+    def states():
+        with suppress(ImportError), without_collector():
+            seen = gc.isenabled()
+            if fault is not None:
+                raise fault
+        return seen, gc.isenabled()
+
+    frozen = gc.get_freeze_count()
+    assert "torch" in sys.modules and states() == (True, True) and gc.get_freeze_count() == frozen
+    monkeypatch.delitem(sys.modules, "torch")
+    assert states() == (False, True) and gc.get_freeze_count() > frozen
+    gc.unfreeze()
