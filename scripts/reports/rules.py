@@ -101,7 +101,7 @@ def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> 
     return add
 
 
-# Why a policy does not learn: the first one that is found explains those after it, down to `CONSEQUENCES`.
+# Why a policy does not learn: the first one that is found explains those after it.
 
 
 @rule(
@@ -211,23 +211,6 @@ def equal_groups(run: History) -> bool:
 
 
 @rule(
-    metrics=("rollout/truncated_frac", REWARD, SUCCESS),
-    fix=f"read the samples: if wrong answers earn a reward, mend the verifier first ({LINT}), for longer ones may earn "
-    "more. Else give them more room (--max-new-tokens; dialogues: --max-turns, --max-context-tokens, "
-    "--max-reply-tokens), or warm-start longer (--sft-steps) so that the model learns to end",
-)
-def cut_off(run: History) -> bool:
-    """Most answers are cut off, or ever more of them; or nearly all dialogues run out of turns or context."""
-    cut, talks = run["rollout/truncated_frac"], len(run["rollout/turns"]) > 0
-    if not run.is_text or run.solved:  # episodes of control may run to their time limit
-        return False
-    rise, error = cut.trend()
-    mends = run.improved and (talks or rise < -3 * error)
-    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run) and not talks
-    return grows or (not mends and cut.end >= (ALL if talks else MOST_CUT))
-
-
-@rule(
     metrics=(REWARD, "train/learning_rate"),
     fix="a third or three times the --learning-rate, more --episodes-per-update, or a longer run (--timesteps)",
 )
@@ -240,9 +223,26 @@ def nothing_learned(run: History) -> bool | str:
     return f"it rises by {rise:.2g} ± {error:.2g}"
 
 
-CONSEQUENCES = tuple(RULES)
+EXPLAINING = tuple(RULES)
 
 # What else may be wrong with a run.
+
+
+@rule(
+    metrics=("rollout/truncated_frac", REWARD, SUCCESS),
+    fix=f"read the samples: if wrong answers earn a reward, mend the verifier first ({LINT}), for longer ones may earn "
+    "more. Else give them more room (--max-new-tokens; dialogues: --max-turns, --max-context-tokens, "
+    "--max-reply-tokens), or warm-start longer (--sft-steps) so that the model learns to end",
+)
+def cut_off(run: History) -> bool:
+    """Most answers are cut off, or ever more of them; or nearly all dialogues run out of turns or context."""
+    cut, talks = run["rollout/truncated_frac"], len(run["rollout/turns"]) > 0
+    if not run.is_text or run.solved or reward_without_success(run):  # control may run to its limit; more room is worse
+        return False
+    rise, error = cut.trend()
+    mends = run.improved and (talks or rise < -3 * error)
+    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run) and not talks
+    return grows or (not mends and cut.end >= (ALL if talks else MOST_CUT))
 
 
 @rule(
@@ -315,8 +315,10 @@ def too_slow(run: History) -> str:
 def findings_of(run: History) -> list[Finding]:
     """Return the findings of the rules in a run, errors first; empty for a healthy one."""
     failed = {name: more for name, each in RULES.items() if (more := each.failed(run))}
-    causes = [name for name in failed if name in CONSEQUENCES]
-    findings = [_finding(run, name, more) for name, more in failed.items() if name not in causes[1:]]
+    explained = {*[name for name in EXPLAINING if name in failed][1:]}
+    if len(failed.keys() - explained) > 1:
+        explained.add("nothing-learned")  # a reward that does not rise has a cause
+    findings = [_finding(run, name, more) for name, more in failed.items() if name not in explained]
     return sorted(findings, key=lambda each: each.severity)
 
 

@@ -184,6 +184,10 @@ def test_what_is_planted_is_found_by_its_rule_and_by_no_other(case):
     assert names(history) == ({rule} if rule else set())
 
 
+def test_answers_that_are_cut_off_are_named_beside_what_follows_from_it():
+    assert names(text(NEVER | {CUT: flat(1)})) == {"no-signal", "cut-off"}
+
+
 def test_each_rule_is_planted():
     assert {rule for rule, _ in CASES.values() if rule} == rules.RULES.keys()
 
