@@ -37,7 +37,7 @@ def register_envs() -> None:
     register(
         id="TextGen-v0",
         entry_point="rlenv.textgen:TextGenEnv",
-        vector_entry_point="rlenv.autoreset:make_vector_env",
+        vector_entry_point="rlenv.vector_env:make_vector_env",
     )
 
 

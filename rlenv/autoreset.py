@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-
-from .vector_env import TextGenVectorEnv
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 
 class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
     """Slots that restart in the step after their episode's end (NEXT_STEP), or in the same step (SAME_STEP).
 
     Args:
-        env: restarts slots by `reset(options={"reset_mask": mask})`.
+        env: a `TextGenVectorEnv`, which restarts slots by `reset(options={"reset_mask": mask})`.
         mode: one of the two.
     """
 
-    def __init__(self, env: TextGenVectorEnv, mode: AutoresetMode) -> None:
+    def __init__(self, env: Any, mode: AutoresetMode) -> None:
         super().__init__(env)
         self.slots, self.mode = env, mode
         env.settles_always = True  # for nobody has to call `reset` again
@@ -52,17 +50,3 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
         for slot in np.flatnonzero(ended):
             final_obs[slot] = {key: value[slot] for key, value in obs.items()}
         return {**infos, "final_obs": final_obs, "_final_obs": ended, "final_info": final, "_final_info": ended.copy()}
-
-
-def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
-    """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
-    try:
-        mode = AutoresetMode(autoreset_mode)
-    except ValueError:
-        allowed = ", ".join(member.value for member in AutoresetMode)
-        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
-    env = TextGenVectorEnv(**task)
-    return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
-
-
-make_vector_env.metadata = TextGenVectorEnv.metadata  # type: ignore[attr-defined]  # its traits, before it is made

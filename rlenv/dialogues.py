@@ -11,8 +11,9 @@ from rlenv.verifiers.base import REPLIED, Completion, in_range
 from rlenv.verifiers.conversation import Message, text_of
 
 from .encoder import CUT
-from .judge import Exchange
-from .turns import Answer, OtherSide, Turn
+from .encoding import Encoding
+from .judge import Exchange, Judge
+from .turns import Answer, Turn, verdict_info
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
@@ -22,8 +23,16 @@ class TooLongError(ValueError):
 
 
 @dataclass(frozen=True)
-class Dialogues(OtherSide):
-    """The other side of a task with dialogues: it replies to turns, and ends episodes."""
+class Dialogues:
+    """The other side of a task with dialogues: it replies to turns, and ends episodes.
+
+    Args:
+        judge: asked for replies and verdicts.
+        encoding: of turns and replies.
+    """
+
+    judge: Judge
+    encoding: Encoding
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""
@@ -76,7 +85,7 @@ class Dialogues(OtherSide):
         said = turn.exchange
         self.judge.close(said)
         info = {"completion": said.turns[-1], "messages": said.messages, "turns": len(said.turns)}
-        return {**said.counts, **info, **self.conclude(said.problem, verdict)}
+        return {**said.counts, **info, **verdict_info(self.judge.verifier, said.problem, verdict)}
 
     def _spelled(self, turn: Turn, reply: Reply) -> tuple[Reply, list[int] | None]:
         """Return a reply and its tokens; None if it ends the episode, or the turns or the context are used up."""

@@ -1,35 +1,36 @@
-"""The encoding of an environment: its tokenizer, the ends of turns, the lengths of an episode's parts, its spaces."""
+"""The encoding of an environment: its ends of turns and texts, the lengths of an episode's parts, its spaces."""
 
 from __future__ import annotations
 
-import copy
+import random
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from transformers import PreTrainedTokenizerBase
 
 from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.base import CALLED, CARRIED, Completion, Poser, has_dialogues
-from rlenv.verifiers.conversation import ROLES, shown
+from rlenv.verifiers.base import CALLED, CARRIED, Completion, has_dialogues
+from rlenv.verifiers.conversation import last_of, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
+from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
+from rlenv.verifiers.wrapping import makes_problems
 
-from .chat import Chat, control_tokens, read_template, written_calls
-from .encoder import STOP, STRING, Encoder
+from .chat import Chat, control_tokens, written_calls
+from .encoder import BLOCK, CUT, STOP, STRING, Encoder
 from .forms import Form, Limits
-from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration
-from .problems import Problems, Prompt, hash_of, side_of, turns_of
-from .stream import ProblemStream
-from .tokenizer import decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
+from .problems import Problems, Prompt, turns_of
+from .tokenizer import decode, stop_token_ids
 
-SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
-LINES = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"  # a template: each message is a line
+MOST_AT_LOAD = 20_000  # problems whose prompts are encoded when they are loaded, which takes seconds
+DEFAULT_PROMPT_TOKENS = 1024
+DEFAULT_NEW_TOKENS = 64
+DEFAULT_REPLY_TOKENS = 128
+MOST_NEW_TOKENS = 4096  # of a demonstration that sets the limit of completions
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
@@ -37,9 +38,9 @@ class Encoding:
     """The tokens of prompts, turns and replies, and how many there may be.
 
     Args:
-        verifier: declares the alphabet and the lengths.
-        found: the listed problems; None to have the verifier sample them.
-        test_fraction: a tokenizer is trained on the others.
+        tokenizer: of all of them.
+        verifier: declares the lengths.
+        listed: the listed problems; None to have the verifier sample them.
         form: how prompts are written, and what ends a turn.
         limits: how long all parts are.
 
@@ -55,36 +56,32 @@ class Encoding:
         progress: of the training, as the last reset gave it.
 
     Raises:
-        ValueError: for a setting out of range, a prompt that is empty, or too long if that is an error.
+        ValueError: for a setting out of range, a prompt that is empty, or too long if that is an error, and a verifier
+            that makes no problems, without any.
     """
 
     def __init__(
-        self,
-        verifier: Verifier,
-        found: Problems | None,
-        test_fraction: float,
-        form: Form,
-        limits: Limits,
-    ) -> None:
-        self.verifier = verifier
+        self, tokenizer: Any, verifier: Verifier, listed: Problems | None, form: Form, limits: Limits
+    ) -> None:  # fmt: skip
+        self.tokenizer, self.verifier, self.listed = tokenizer, verifier, listed
         if form.ask and not verifier.request:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
-        template = None if form.chat_template is None else read_template(form.chat_template)
-        self.tokenizer = _tokenizer_for(form.tokenizer, template, form.system_prompt, verifier, found, test_fraction)
-        rendered = Chat(self.tokenizer, form.system_prompt, verifier.turns.tools)
-        request = verifier.request if form.ask else ""
-        self.encoder = Encoder(self.tokenizer, rendered, form.chats_texts, request, form.cue or "")
-        self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, form.stop_tokens)
-        self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
+        if listed is None and not makes_problems(verifier):
+            raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
+        chat, request = Chat(tokenizer, form.system_prompt, verifier.turns.tools), verifier.request if form.ask else ""
+        self.encoder = Encoder(tokenizer, chat, form.chats_texts, request, form.cue or "")
+        self.stop_token_ids = stop_token_ids(tokenizer, self.encoder.end_of_turn, form.stop_tokens)
+        self.special_token_ids = frozenset(control_tokens(tokenizer).values())
         self.stop_strings = _stop_strings(form.stop_strings or verifier.turns.stop_strings)
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = limits.long_prompts == "skip", 0
-        lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
-        self.listed = found
-        self._limit(lengths, limits)
+        declared = DeclaredLengths(
+            verifier, self.encoder, verifier.sample(random.Random(0)) if listed is None else listed[0]
+        )
+        self._limit(declared, limits)
         self.max_turns, self.max_reply_tokens = 1, 0
-        self._limit_dialogues(lengths, limits)
-        self.vocab_size = len(self.tokenizer)
+        self._limit_dialogues(declared, limits)
+        self.vocab_size = len(tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
@@ -97,21 +94,31 @@ class Encoding:
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
 
-    def _limit(self, lengths: Lengths, limits: Limits) -> None:
+    def _limit(self, declared: DeclaredLengths, limits: Limits) -> None:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
         prompt, new = limits.max_prompt_tokens, limits.max_new_tokens
         if prompt is None:
-            prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
+            prompt = declared.prompt() if self.listed is None else DEFAULT_PROMPT_TOKENS
         self.max_prompt_tokens = check_count("max_prompt_tokens", prompt, high=LONGEST)
-        needed = lengths.of_answers()
-        if (listed := self.listed) is not None and len(listed) <= MOST_AT_LOAD:
-            self.listed = self._encoded(listed)
-            if new is None:
-                needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
-        self.max_new_tokens = check_count("max_new_tokens", needed if new is None else new, high=LONGEST)
+        longest = 0
+        if self.listed is not None and len(self.listed) <= MOST_AT_LOAD:
+            self.listed = self._encoded(self.listed)
+            longest = self._longest_demonstration(self.listed) if new is None else 0
+        new = max(declared.answer(), longest) if new is None else new
+        self.max_new_tokens = check_count("max_new_tokens", new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
-    def _limit_dialogues(self, lengths: Lengths, limits: Limits) -> None:
+    def _longest_demonstration(self, listed: Problems) -> int:
+        """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
+        texts = [text for problem in listed for text in turns_of(self.verifier, problem)]
+
+        def longest() -> int:
+            blocks = (texts[first : first + BLOCK] for first in range(0, len(texts), BLOCK))
+            return max((len(ids) for block in blocks for ids in self.encoder.ids(block)), default=0)
+
+        return min(1 + self.encoder.once("demonstrations", texts, (), longest), MOST_NEW_TOKENS)
+
+    def _limit_dialogues(self, declared: DeclaredLengths, limits: Limits) -> None:
         """Set the limits of dialogues, if the verifier has them, and the context for all of an episode."""
         turns, reply, context = limits.max_turns, limits.max_reply_tokens, limits.max_context_tokens
         given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
@@ -121,7 +128,7 @@ class Encoding:
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
             return
         turns = self.max_turns = check_count("max_turns", self.verifier.turns.max_turns if turns is None else turns)
-        reply = check_count("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
+        reply = check_count("max_reply_tokens", declared.reply() if reply is None else reply, high=LONGEST)
         self.max_reply_tokens = reply
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
         if context is None and most > LONGEST:
@@ -244,68 +251,52 @@ class Encoding:
         return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
 
 
-def _tokenizer_for(
-    given: str | Path | PreTrainedTokenizerBase | None,
-    template: str | None,
-    system_prompt: str | None,
-    verifier: Poser,
-    found: Problems | None,
-    test_fraction: float,
-) -> Any:
-    """Return the tokenizer that was named, trained on the problems, or of their characters; with the chat template."""
-    size = trained_size(given)
-    if template is None and (given is None or size) and found is not None and not isinstance(found[0].prompt, str):
-        template = LINES  # nobody else can give it one
-    if size:
-        tokenizer: Any = train_tokenizer(size, _training_texts(verifier, found, test_fraction))
-    else:
-        further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
-        tokenizer = load_tokenizer(given, "" if given is not None else _alphabet(verifier, found, further))
-    if template is not None:
-        tokenizer = copy.copy(tokenizer)  # the caller's own object keeps its template
-        tokenizer.chat_template = template
-    return tokenizer
-
-
-def _alphabet(verifier: Poser, listed: Problems | None, further: Iterable[str]) -> str:
-    """Return the verifier's characters, followed by the others in the listed problems and in further texts.
-
-    Raises:
-        ValueError: for a file that is mapped into memory.
-    """
-    if listed is not None and listed.make is not None:
-        raise ValueError(
-            f"without a tokenizer, each character of {str(listed.path)!r} would be a token, and the file is not read "
-            "as a whole: pass tokenizer (--tokenizer train:2000, or a model's), or write it as JSON lines"
-        )
-    there = set[str]().union(*further)
-    for problem in listed or ():
-        there.update(problem.text, problem.answer, *turns_of(verifier, problem))
-    return verifier.alphabet + "".join(sorted(there - set(verifier.alphabet)))
-
-
-def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: float) -> Iterator[str]:
-    """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
-    if listed is None:
-        stream = ProblemStream(verifier, "train", test_fraction)
-        problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
-    else:
-        problems = (
-            each for each in listed if side_of(each, hash_of(verifier.split_key(each)), test_fraction) == "train"
-        )
-    for problem in problems:
-        yield from _contents(problem)
-        yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
-
-
-def _contents(problem: Problem) -> Sequence[str]:
-    if isinstance(problem.prompt, str):
-        return [problem.prompt]
-    return [message["content"] for message in problem.prompt]
-
-
 def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
     several = (given,) if isinstance(given, str) and given else tuple(given)
     if not all(isinstance(each, str) and each for each in several):
         raise ValueError(f"stop_strings must be texts of at least one character, got {shown(given)}")
     return several
+
+
+class DeclaredLengths:
+    """The lengths, in tokens, that a verifier declares in characters.
+
+    Args:
+        verifier: declares lengths.
+        encoder: of prompts.
+        problem: one of its problems.
+    """
+
+    def __init__(self, verifier: Verifier, encoder: Encoder, problem: Problem) -> None:
+        self.verifier, self.encoder, self._prompt = verifier, encoder, problem.prompt
+        # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
+        text = last_of(self._prompt)[:DEFAULT_PROMPT_TOKENS]
+        self._room = 1 + max(0, self._plain(text) - len(text))
+
+    def prompt(self) -> int:
+        """Return the length of the longest prompt that the verifier samples."""
+        encoder, template = self.encoder, 0
+        if encoder.is_chat(self._prompt):
+            template = len(encoder.prompts([self._prompt])[0]) - self._plain(last_of(encoder.asked(self._prompt)))
+        request = len(encoder.request) + 1 if encoder.request else 0
+        return self._tokens(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template) + request
+
+    def answer(self) -> int:
+        """Return the length of the longest answer with its end token."""
+        return self._tokens(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
+
+    def reply(self) -> int:
+        """Return the length of the longest reply in tokens, with the chat template's tokens around it."""
+        declared = self._tokens(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
+        if not self.encoder.is_chat(self._prompt):
+            return declared
+        asked = [{"role": "user", "content": self._prompt}] if isinstance(self._prompt, str) else self._prompt
+        said = [*asked, {"role": "assistant", "content": "-"}]
+        results = [{"role": "tool", "content": "-"}] * MOST_CALLS
+        return declared + len(self.encoder.reply(said, results if self.verifier.turns.tools else "-", CUT, chat=True))
+
+    def _plain(self, text: str) -> int:
+        return len(self.encoder.ids([text], add_special_tokens=True)[0])
+
+    def _tokens(self, characters: int | None, default: int) -> int:
+        return default if characters is None else characters + self._room

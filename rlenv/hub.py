@@ -14,7 +14,6 @@ from rlenv._checks import first_line
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.plugins.registry import require_trust
 
-from .rows import is_hub
 from .tasks import TASKS
 
 # A config is the name of a folder of the cache, so it has neither "..", nor signs that `datasets` forbids there.
@@ -30,7 +29,7 @@ def allow(problems: Any) -> None:
 
 def is_allowed(problems: Any) -> bool:
     """Tell whether a checkpoint that names these problems needs no trust for them."""
-    return not is_hub(problems) or problems in _chosen
+    return not (isinstance(problems, str) and problems.startswith("hf:")) or problems in _chosen
 
 
 def parts(name: str) -> tuple[str, str | None, str | None]:

@@ -27,7 +27,6 @@ from .rows import (
     columns_of,
     digest_of,
     hash_text,
-    is_hub,
     made_of,
     no_column,
     read_rows,
@@ -202,21 +201,22 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers; of mapped files, these when they are read.
     """
-    path, fields = path if is_hub(path) else Path(path), [] if template is None else template_parts(template)
+    fields = [] if template is None else template_parts(template)
     if not isinstance(columns or {}, Mapping) or not all(
         isinstance(name, str) for pair in (columns or {}).items() for name in pair
     ):
         raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
     rows: Sequence[tuple[str, Any]]
-    if isinstance(path, Path):
-        rows = read_rows(path)
-    else:
+    if isinstance(path, str) and path.startswith("hf:"):
         from . import hub  # for these alone
 
         rows = split_rows(hub.load(path))
         check_any(path, rows)
+    else:
+        path = Path(path)
+        rows = read_rows(path)
     names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
-    content = rows.fingerprint if isinstance(rows, MappedRows) and is_hub(path) else digest_of(Path(path))
+    content = rows.fingerprint if isinstance(rows, MappedRows) and isinstance(path, str) else digest_of(Path(path))
     digest = hash_text(f"{content}{names}{template}")
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):

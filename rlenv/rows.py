@@ -25,11 +25,6 @@ SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 BLOCK = 1000  # mapped rows in memory at once
 
 
-def is_hub(problems: Any) -> bool:
-    """Return whether problems name a data set of the hub, such as "hf:openai/gsm8k"."""
-    return isinstance(problems, str) and problems.startswith("hf:")
-
-
 def read_rows(path: Path) -> Sequence[PlacedRow]:
     """Return the rows of a file or folder in order, each with its place, such as "line 3".
 

@@ -21,6 +21,7 @@ from .judge import Judge
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
 from .turns import Completions
+from .vocabulary import make_tokenizer
 
 if TYPE_CHECKING:
     from .curriculum import Curriculum, ThompsonChoice
@@ -56,7 +57,8 @@ class TextGenTask:
             listed = listed_problems(posing.problems, posing.columns, posing.template, self.verifier)
         if listed is not None:
             check_inputs(self.verifier, listed)
-        self.encoding = encoding = Encoding(self.verifier, listed, posing.test_fraction, form, limits)
+        tokenizer = make_tokenizer(form, self.verifier, listed, posing.test_fraction)
+        self.encoding = encoding = Encoding(tokenizer, self.verifier, listed, form, limits)
         listed = encoding.listed
         self.stream = ProblemStream(
             self.verifier,
@@ -80,10 +82,10 @@ class TextGenTask:
         if has_dialogues(self.verifier):
             from .dialogues import Dialogues  # for verifiers with these alone
 
-            self.dialogues = Dialogues(self.judge, encoding, self.record)
+            self.dialogues = Dialogues(self.judge, encoding)
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
-        self.other_side = self.dialogues or Completions(self.judge, encoding, self.record)  # answers turns
+        self.other_side = self.dialogues or Completions(self.judge, encoding)  # answers turns
 
     @property
     def metadata(self) -> dict[str, Any]:

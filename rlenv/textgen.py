@@ -120,6 +120,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         (answer,) = self.task.other_side.answer([over])
         self._done = answer.tokens is None
         if answer.tokens is None:
+            self.task.record(self._exchange.problem, answer.info)
             self._show(answer.reward, answer.info)
         else:
             self._tokens += answer.tokens

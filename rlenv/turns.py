@@ -52,34 +52,17 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OtherSide:
-    """The other side of a task: it answers turns.
+class Completions:
+    """The other side of a task without dialogues: it has the only turn of an episode judged.
 
     Args:
-        judge: judges, and asks for replies.
-        encoding: of turns and replies.
-        record: learns of each verdict's problem and infos; see `TextGenTask`.
+        judge: judges completions.
+        encoding: of completions.
+        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
     """
 
     judge: Judge
     encoding: Encoding
-    record: Callable[[Problem, Mapping[str, Any]], None]
-
-    def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-        """Return the infos of a verdict, after `record` has them."""
-        info = verdict_info(self.judge.verifier, problem, verdict)
-        self.record(problem, info)
-        return info
-
-
-@dataclass(frozen=True)
-class Completions(OtherSide):
-    """The other side of a task without dialogues: it has the only turn of an episode judged.
-
-    Args:
-        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
-    """
-
     late: Callable[[Sequence[Problem], Sequence[str]], Sequence[Future[Any]]] | None = None
 
     def begin(self, problem: Problem) -> Exchange:
@@ -95,7 +78,7 @@ class Completions(OtherSide):
             ends = [(math.nan, {"verdict_future": future}) for future in self.late(problems, texts)]
         else:
             pairs = zip(problems, self.judge(problems, texts), strict=True)
-            ends = [(float(verdict.reward), self.conclude(problem, verdict)) for problem, verdict in pairs]
+            ends = [(float(each.reward), verdict_info(self.judge.verifier, one, each)) for one, each in pairs]
         return [
             Answer(reward, {"completion": text, **info}, None, turn.ending == CUT)
             for turn, text, (reward, info) in zip(turns, texts, ends, strict=True)

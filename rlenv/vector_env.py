@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlenv._checks import check_choice, check_count
 
+from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
@@ -352,6 +353,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             if answer.tokens is None:
                 self._outcomes[row] = outcome_of(answer.reward, answer.info)
+                if "verdict_status" in answer.info:  # else the verdict comes later
+                    self.task.record(self._slots.exchanges[row].problem, answer.info)
             else:
                 self._taken[row], appended[row] = 0, len(answer.tokens)
         self._append_replies(appended, [token for row in sorted(answers) for token in answers[row].tokens or ()])
@@ -382,6 +385,20 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
+
+
+def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
+    """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError:
+        allowed = ", ".join(member.value for member in AutoresetMode)
+        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
+    env = TextGenVectorEnv(**task)
+    return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
+
+
+make_vector_env.metadata = TextGenVectorEnv.metadata  # type: ignore[attr-defined]  # its traits, before it is made
 
 
 class HostTensor(torch.Tensor):

@@ -60,7 +60,6 @@ DOORS = {
         *ON_REQUEST,
         *SHARDS,
         "rlenv.agents.policies.draws",
-        "rlenv.autoreset",
         "rlenv.textgen",
         "rlenv.vector_env",
         "rlenv.verifiers",

@@ -19,10 +19,9 @@ from rlenv import agents, trl, verifiers
 from rlenv._scripts.main import COMMANDS, main
 from rlenv.agents import estimators, policies
 from rlenv.agents.policies.actor import Actor
-from rlenv.autoreset import make_vector_env
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
-from rlenv.vector_env import TextGenVectorEnv
+from rlenv.vector_env import TextGenVectorEnv, make_vector_env
 from rlenv.verifiers.plugins.registry import ENTRY_POINT_GROUP, find_verifier, verifier_origin
 
 ROOT = Path(__file__).resolve().parents[1]

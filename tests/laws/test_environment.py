@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.agents import Collector, Policy
-from rlenv.autoreset import make_vector_env
 from rlenv.textgen import TextGenEnv
+from rlenv.vector_env import make_vector_env
 from rlenv.verifiers import Execution, Problem, Verdict, Verifier
 
 EOS, STEPS = 1, 25

@@ -10,6 +10,7 @@ import pytest
 from rlenv.curriculum import Curriculum, ThompsonChoice
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
+from rlenv.turns import verdict_info
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
@@ -81,12 +82,16 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
     env = TextGenVectorEnv(2, verifier=Digits(), test_fraction=0.0, curriculum=1.0)
     env.reset(seed=0)
     problems = [prompt.problem for prompt in env.task.prompts(range(255))]
+
+    def end(problem, verdict):
+        env.task.record(problem, verdict_info(env.task.verifier, problem, verdict))
+
     for problem in problems:
-        env.task.other_side.conclude(problem, Verdict(1.0))
+        end(problem, Verdict(1.0))
     for status in ("timeout", "error", "not_applicable"):
-        env.task.other_side.conclude(problems[0], Verdict(0.0, status=status))
+        end(problems[0], Verdict(0.0, status=status))
     assert env.task.level == 1
-    env.task.other_side.conclude(problems[0], Verdict(1.0))
+    end(problems[0], Verdict(1.0))
     assert env.task.level == 2
     env.reset(seed=1)
     env.task.reseed(np.random.default_rng(0))

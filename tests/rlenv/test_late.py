@@ -13,10 +13,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from rlenv.autoreset import make_vector_env
 from rlenv.judge import Exchange, Judge
 from rlenv.slots import LateVerdicts
-from rlenv.vector_env import TextGenVectorEnv
+from rlenv.vector_env import TextGenVectorEnv, make_vector_env
 from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.function import FunctionVerifier

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from rlenv import lengths
+from rlenv import encoding
 from rlenv.encoder import Encoder
 from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
 from rlenv.problems import in_test_split, listed_problems, load_problems
@@ -366,7 +366,7 @@ def test_an_environment_with_another_setting_has_its_own_tokens(changed):
     assert listed_tokens(task) == fitting != before
 
 
-@pytest.mark.parametrize("most", [lengths.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
+@pytest.mark.parametrize("most", [encoding.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
 def test_a_long_list_skips_prompts_when_they_are_met(most, monkeypatch):
     """Each is counted then; another problem of the list, drawn at random, is posed in its place."""
     monkeypatch.setattr("rlenv.encoding.MOST_AT_LOAD", most)

@@ -18,7 +18,6 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from rlenv import trl
-from rlenv.autoreset import make_vector_env
 from rlenv.chat import read_template
 from rlenv.curriculum import Curriculum
 from rlenv.demonstrations import demonstrate, turn_tokens
@@ -30,7 +29,7 @@ from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer, load_tokenizer, train_tokenizer
-from rlenv.vector_env import TextGenVectorEnv
+from rlenv.vector_env import TextGenVectorEnv, make_vector_env
 from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
