@@ -34,6 +34,7 @@ from ..config.task_options import with_task
 from ..process.children import Child, available_cores, rlenv_command, run_jobs
 from ..process.progress import say
 from ..reports.comparison_report import write_report
+from ..reports.evaluation_figures import describe
 from ..reports.held_out import check_enough, problem_figures
 from ..run.folder import LOCK, RESULT, check_place, write_json
 from . import session
@@ -210,7 +211,7 @@ class Study:
             for count, (job, code) in enumerate(ended, 1 + len(wanted) - len(missing)):
                 run, result = jobs[job], finished(jobs[job].folder)
                 if code == 0 and result is not None:
-                    note = session.describe(result["eval"])
+                    note = describe(result["eval"])
                 else:
                     error = job.last_line()
                     failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
@@ -237,7 +238,7 @@ class Study:
             if code or result is None:
                 raise ValueError(f"the warm start failed: {job.last_line()}  (see {job.log})")
             if result["eval"] is not None:
-                click.echo(f"checkpoint: {session.describe(result['eval'])}", err=True)
+                click.echo(f"checkpoint: {describe(result['eval'])}", err=True)
         return str(warm)
 
     def _config(self, agent: str, model: str, together: int) -> TrainConfig:

@@ -24,7 +24,7 @@ from ..config.options import is_text
 from ..config.task_options import with_task
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
-from ..reports.evaluation_figures import of_attempts, table, with_intervals
+from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals
 from ..reports.held_out import problem_figures
 from ..reports.rules import MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
@@ -72,7 +72,7 @@ def show(results: Mapping[str, dict[str, Any]], config: EvaluateConfig) -> None:
         click.echo(json.dumps(results if len(results) > 1 else short))
     else:
         several = len(results) > 1 or config.samples
-        click.echo(table(results) if several else session.describe(figures))
+        click.echo(table(results) if several else describe(figures))
 
 
 def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from ..config.names import short_name
 from ..config.task_options import with_task
 from ..process.progress import Interrupt, progress_bar, say
 from ..process.torchrun import meet
+from ..reports.evaluation_figures import describe
 from ..run.folder import CHECKPOINT, RESULT, RunFolder, choose, own_folder
 from . import model_defaults, session
 from .resume import begun_config, reopened
@@ -207,7 +208,7 @@ def show(run: ImitatedRun, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
     else:
-        figures = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
+        figures = "" if result["eval"] is None else f"{describe(result['eval'])}\n"
         if line := (result["eval"] or {}).get("few_problems"):
             say(line)
         click.echo(f"{figures}Run folder: {result['run_dir']}")

@@ -17,6 +17,7 @@ from ..config.configs import TrainConfig
 from ..config.names import short_name
 from ..process.errors import is_out_of_memory
 from ..process.progress import Interrupt, SignalError, counting, progress_bar, say
+from ..reports.evaluation_figures import describe
 from ..reports.live_doctor import LiveDoctor
 from ..reports.rules import CURVE_EPISODES
 from ..run import samples
@@ -140,7 +141,7 @@ class TrainJob:
         if "initial" in self.state or self.envs is None:
             return
         self.state["initial"] = self._evaluate("before", self.config.seed, self.episodes)
-        say(f"before: {session.describe(self.state['initial'])}")
+        say(f"before: {describe(self.state['initial'])}")
         if line := self.state["initial"].get("few_problems"):
             say(line)
 
@@ -190,7 +191,7 @@ class TrainJob:
                 self.state["curve"] = now  # not before: a signal may end the evaluation
         if every and self.state.get("evaluated", 0) // every < updates // every:
             figures = self._evaluate("during", other, self.episodes)
-            say(f"after {updates} updates: {session.describe(figures)}")
+            say(f"after {updates} updates: {describe(figures)}")
             if "best" not in self.state or figures["mean_reward"] > self.state["best"]["mean_reward"]:
                 self.state["best"] = {"updates": updates, **figures}
                 self.saver.save_best()
@@ -253,7 +254,7 @@ class TrainJob:
         figures = None
         if self.envs is not None:
             figures = self._evaluate("after", self.config.seed, self.episodes)
-            say(f"after:  {session.describe(figures)}")
+            say(f"after:  {describe(figures)}")
             if self.shown_samples:
                 (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
         self.doctor.look(self.result(figures))

@@ -152,21 +152,3 @@ def run_evaluation(
         return figures | {"split": None}, rollout
     task = task_of(envs)
     return figures | {"split": task.split} | problem_figures(task.stream, episodes), rollout
-
-
-def describe(figures: dict[str, Any]) -> str:
-    """Return an evaluation in one line."""
-    parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
-    if "mean_turns" in figures:
-        parts.append(f"mean turns {figures['mean_turns']:.2f}")
-    if figures["success_rate"] is not None:
-        known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
-        parts.insert(0, f"success {figures['success_rate']:.3f}{known}")
-    if "instruction_success" in figures:
-        parts.insert(1, f"instructions followed {figures['instruction_success']:.3f}")
-    where = f", {figures['split']} split" if figures["split"] else ""
-    mode = "greedy" if figures["deterministic"] else "sampled"
-    of = f" of {figures['problems']} problem{'s' * (figures['problems'] != 1)}" if "problems" in figures else ""
-    if without := figures.get("unjudged_problems"):
-        of = f", with verdicts on {figures['problems'] - without} of {figures['problems']} problems"
-    return f"{', '.join(parts)}  ({figures['episodes']} episodes{of}, {mode}{where})"

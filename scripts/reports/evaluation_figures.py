@@ -85,12 +85,26 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([rows[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows[1:]])
 
 
+def describe(figures: Mapping[str, Any]) -> str:
+    """Return an evaluation in one line."""
+    cells = _cells(figures)
+    if problems := cells.pop("problems", ""):
+        of = ", verdicts on" if figures.get("unjudged_problems") else " of"
+        problems = f"{of} {problems} problem{'s' * (problems != '1')}"
+    mode = "greedy" if figures["deterministic"] else "sampled"
+    split = f", {figures['split']} split" if figures["split"] else ""
+    values = ", ".join(f"{title} {cell}" for title, cell in cells.items())
+    return f"{values}  ({figures['episodes']} episodes{problems}, {mode}{split})"
+
+
 def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a run by title."""
+    """Return the figures of an evaluation as texts, by title."""
     sampled = figures.get("sampled", {})
+    known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
+    success = _interval(figures.get("success_rate"), figures.get("success_interval"))
     cells = {
         "problems": _judged(figures.get("problems"), figures.get("unjudged_problems", 0)),
-        "success": _interval(figures.get("success_rate"), figures.get("success_interval")),
+        "success": None if success is None else success + known,
         "instructions followed": _interval(figures.get("instruction_success"), None),
         "mean reward": f"{figures['mean_reward']:.3f}",
         "mean length": f"{figures['mean_ep_length']:.1f}",

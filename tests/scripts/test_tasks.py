@@ -9,8 +9,7 @@ from local_hub import serve_task
 from task_rows import rows_of
 from tiny_models import write_chat_model
 
-from rlenv._scripts.jobs.session import describe
-from rlenv._scripts.reports.evaluation_figures import with_intervals
+from rlenv._scripts.reports.evaluation_figures import describe, with_intervals
 from rlenv.tasks import TASKS
 from rlenv.verifiers.sandbox.run import unavailable
 
@@ -112,5 +111,5 @@ def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts(
     rows = [row | {"parts": each, "problem": n} for n, (row, each) in enumerate(zip(judged, parts, strict=True))]
     figures = {"success_rate": 0.5, "mean_reward": 0.5, "mean_ep_length": 3.0, "episodes": 2, "split": "test"}
     found = with_intervals(figures | {"deterministic": True}, rows, 0)
-    assert found["instruction_success"] == 3 / 5 and "success 0.500, instructions followed 0.600" in describe(found)
+    assert found["instruction_success"] == 3 / 5 and "instructions followed 0.600" in describe(found)
     assert "instruction_success" not in with_intervals(figures, [row | {"parts": {}} for row in rows], 0)
