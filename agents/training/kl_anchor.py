@@ -45,15 +45,23 @@ class Anchor:
     """
 
     def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward", ratio: str = "none") -> None:
+        self.reference = None
+        self.use(coef, estimator, place, ratio)
+        self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
+        self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
+
+    def use(self, coef: float, estimator: str, place: str, ratio: str) -> None:
+        """Take these settings from now on; the arguments are the constructor's.
+
+        Raises:
+            ValueError: for a ratio with an estimate that takes none.
+        """
         if ratio != "none" and (place != "loss" or estimator == kl.EXACT):
             raise ValueError(
                 f"kl_ratio={ratio!r} needs kl_in='loss' and an estimate from the sampled actions, got "
                 f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
             )
         self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
-        self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
-        self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
-        self.reference = None
 
     @property
     def is_compared(self) -> bool:

@@ -143,6 +143,14 @@ class PolicyOptimizer:
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
 
+    def use(self, *, betas: tuple[float, float], eps: float, **others: Any) -> None:
+        """Take these settings from the next `set_progress` on; the arguments are the constructor's."""
+        self.hyperparameters = {"betas": betas, "eps": eps}
+        for group in self.adam.param_groups:
+            group |= self.hyperparameters
+        for name, value in others.items():
+            setattr(self, name, value)
+
     def set_progress(self, remaining: float, updates: int = 0) -> None:
         """Set the learning rate.
 

@@ -131,6 +131,58 @@ def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(cls, rate):
     assert f"lower learning_rate={rate:g}" in warning and "\n" not in warning
 
 
+# A setting that is set between two updates.
+
+LATER = {
+    "learning_rate": 1e-4,
+    "lr_schedule": "cosine",
+    "max_grad_norm": 1e-3,
+    "warmup_updates": 9,
+    "weight_decay": 5.0,
+    "adam_beta1": 0.1,
+    "adam_eps": 1.0,
+    "gamma": 0.5,
+    "kl_coef": 3.0,
+    "kl_in": "loss",
+    "ent_coef": 0.7,
+    "episodes_per_update": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    begun = {"kl_coef": 0.5, "normalize_rewards": True, "episodes_per_update": 2, "num_envs": 2}
+    pole(**begun, policy_kwargs={"net_arch": [4]}).learn(total_episodes=4).save(folder)
+    return folder
+
+
+def gone_on(folder, changed=(), **settings):
+    """Return the weights after more updates of a saved agent, with settings given to `load`, or changed after it."""
+    agent = Reinforce.load(folder, device="cpu", continue_env=True, **settings)
+    for name in changed:
+        setattr(agent, name, LATER[name])
+    return weights(agent.learn(total_episodes=8, reset_num_timesteps=False))
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_setting_that_is_set_between_updates_counts_as_one_of_a_loaded_agent(name, saved):
+    wanted = gone_on(saved, **{name: LATER[name]})
+    assert not all(map(torch.equal, wanted, gone_on(saved)))
+    assert all(map(torch.equal, wanted, gone_on(saved, [name])))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("learning_rate", -1.0, "learning_rate"), ("ent_coef", "x", "ent_coef"), ("kl_coef", 0.1, "kl_coef=0.1 needs")],
+)
+def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said):
+    agent = pole(episodes_per_update=2)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        for _ in agent.updates(total_episodes=6):
+            setattr(agent, name, value)
+
+
 # Spaces.
 
 
