@@ -10,6 +10,7 @@ from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError
+from transformers import GenerationConfig
 
 from rlenv._checks import first_line
 from rlenv.agents import LanguageModelPolicy
@@ -72,7 +73,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
         raise ValueError(f"{held} tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it")
     tokenizer = load_tokenizer(model, "")
     policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
-    ends = policy.model.generation_config.eos_token_id or tokenizer.eos_token_id
+    ends = GenerationConfig.from_pretrained(model).eos_token_id  # the model of an adapter has those of its base
     policy.tokenizer, policy.stop_token_ids = tokenizer, tuple(ends if isinstance(ends, list) else [ends])
     return partial(policy.export, merge=merge)
 

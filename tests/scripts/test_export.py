@@ -48,12 +48,16 @@ def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, 
     assert 0 < ended < len(PROMPTS) and len(set(map(tuple, completions))) > 2
 
 
-def test_end_tokens_of_the_checkpoint_are_exported_and_no_sampling_settings(tmp_path):
-    agent, _ = trained(tmp_path / "run")
+@pytest.mark.parametrize("options", [None, [], ["--adapter"]], ids=["all weights", "merged", "adapter"])
+def test_end_tokens_of_the_checkpoint_are_exported_and_no_sampling_settings(options, tmp_path):
+    agent, envs = trained(tmp_path / "run")
+    if options is not None:
+        agent.policy.model.save_pretrained(tmp_path / "base")
+        agent = Reinforce(str(tmp_path / "base"), envs, policy_kwargs={"lora_rank": 2}, device="cpu")
     agent.policy.model.generation_config.update(do_sample=True, temperature=0.1, eos_token_id=[1, 4])
     agent.policy.stop_token_ids = (1, 4)
     agent.save(tmp_path / "run" / "checkpoint")
-    done("export", tmp_path / "run", tmp_path / "out")
+    done("export", tmp_path / "run", tmp_path / "out", *(options or ()))
     found = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     del found["transformers_version"]
     assert found == {"eos_token_id": [1, 4], "pad_token_id": agent.policy.tokenizer.pad_token_id}
