@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from rlenv._checks import first_line
 from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, processes
@@ -24,7 +25,7 @@ from ..config.task_options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
 from ..process.torchrun import count, meet, restarts
-from ..run.folder import CHECKPOINT, CONFIG, CSV, REPORT, RESULT, RunFolder, choose, own_folder, read_rows
+from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, RunFolder, choose, own_folder
 from ..run.samples import show_samples
 from ..run.trackers import library
 from . import model_defaults
@@ -56,9 +57,9 @@ class TrainedRun:
     signal: int
 
     @cached_property
-    def curve(self) -> list[dict[str, float]]:
-        """The rows of progress.csv, one per log entry: metrics by name, NaN for missing ones."""
-        return read_rows(self.folder / CSV)
+    def curve(self) -> dict[str, np.ndarray]:
+        """The columns of progress.csv, a value per log entry: metrics by name, NaN for missing ones."""
+        return RunFolder(self.folder).log
 
     @property
     def resume_command(self) -> str:

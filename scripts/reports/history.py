@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run.folder import CONFIG, CSV, RunFolder, read_rows
+from ..run.folder import CONFIG, RunFolder
 from .tokens import Row
 
 UPDATE = "time/iterations"
@@ -197,19 +196,10 @@ def read_run(folder: Path) -> History:
     Raises:
         ValueError: if it is not the folder of a run of `rlenv train`, or its config.json is damaged.
     """
-    config = RunFolder(folder).config
+    run, config = RunFolder(folder), RunFolder(folder).config
     if not isinstance(config.get("env_id"), str) or not isinstance(config.get("agent"), str):
         raise ValueError(f"{str(folder)!r} is not a run folder of rlenv train: its {CONFIG} names no env_id and agent")
-    return History(read_columns(folder / CSV), config, RunFolder(folder).result, folder)
-
-
-def read_columns(table: Path) -> dict[str, np.ndarray]:
-    """Return the columns of a progress.csv, NaN where a cell is empty; none without a line in that file."""
-    columns: dict[str, array[float]] = {}  # a long table as objects takes a hundred MB
-    for row in read_rows(table) if table.is_file() else ():
-        for name, value in row.items():
-            columns.setdefault(name, array("d")).append(value)
-    return {name: np.array(values) for name, values in columns.items() if name}
+    return History(run.log, config, run.result, folder)
 
 
 def _mean(values: np.ndarray) -> float:

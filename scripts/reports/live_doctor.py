@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..process.progress import say
-from ..run.folder import CSV
+from ..run.folder import RunFolder
 from ..run.log import BetweenRollouts
-from .history import History, read_columns
+from .history import History
 from .rules import findings_of
 
 GROWTH = 1.2  # of a run between two looks: few looks at a long log
@@ -30,7 +30,7 @@ class LiveDoctor(BetweenRollouts):
 
     def look(self, result: dict[str, Any] | None = None) -> None:
         """Print the new findings; `result` is the result of a finished run."""
-        for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {}, self.run_dir)):
+        for finding in findings_of(History(RunFolder(self.run_dir).log, self.config, result or {}, self.run_dir)):
             if finding.rule not in self.reported:
                 self.reported.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")

@@ -30,6 +30,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+import numpy as np
+
 from rlenv._json import read_table
 from rlenv.agents.files import MANIFEST, Lock, sync, versions, whole_folder
 
@@ -88,6 +90,23 @@ class RunFolder:
         except ValueError as error:
             say(f"{error}; it is left out")
             return {}
+
+    @property
+    def log(self) -> dict[str, np.ndarray]:
+        """The columns of progress.csv by name, NaN where a cell is empty or a text [rows]; none before its first line.
+
+        Lines with another number of cells are left out, and a half-written last one.
+        """
+        file = self.path / CSV
+        lines = file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if file.is_file() else []
+        names = next(csv.reader(lines[:1]), [])
+
+        def row(line: str) -> np.ndarray:
+            cells = zip(names, next(csv.reader([line]), []), strict=True)
+            return np.array([_number(cell) for _, cell in cells])
+
+        rows = _undamaged(file, lines[1:], row)
+        return dict(zip(names, np.stack(rows).T, strict=True)) if rows else {}
 
     @property
     def samples(self) -> list[dict[str, Any]]:
@@ -324,20 +343,6 @@ def content_of(folder: Path) -> str | None:
 
 
 # Files of a log, of which nothing else depends: a damaged line is skipped, and counted on stderr.
-
-
-def read_rows(table: Path) -> list[dict[str, float]]:
-    """Return the lines of a progress.csv by column, NaN for cells that are empty or texts; no half-written last one.
-
-    Lines with another number of cells are skipped.
-    """
-    lines = table.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    names = next(csv.reader(lines), [])
-
-    def row(line: str) -> dict[str, float]:
-        return {name: _number(cell) for name, cell in zip(names, next(csv.reader([line]), []), strict=True)}
-
-    return _undamaged(table, lines[1:], row)
 
 
 def _undamaged(file: Path, lines: Sequence[Any], read: Callable[[Any], T]) -> list[T]:

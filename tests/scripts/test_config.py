@@ -36,7 +36,7 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     again_read = rlenv.TrainConfig.from_file(tmp_path / "python" / "config.json").flat()
     assert json.loads(json.dumps(again_read, default=str)) == kept[0]
     assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
-    assert [row["time/episodes"] for row in trained.curve][-1] == 8
+    assert trained.curve["time/episodes"][-1] == 8
 
 
 def test_an_agent_is_given_with_its_settings(tmp_path):

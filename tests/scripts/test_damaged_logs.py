@@ -3,7 +3,7 @@
 import pytest
 from inprocess import done
 
-from rlenv._scripts.reports.history import History, read_columns
+from rlenv._scripts.reports.history import History
 from rlenv._scripts.run.folder import RunFolder
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
@@ -31,9 +31,9 @@ def table(tmp_path):
         (ROWS[2], '3,"0.75,30\n', 1),
     ],
 )
-def test_damaged_lines_are_skipped_and_counted(old, new, skipped, table, capsys):
+def test_damaged_lines_are_skipped_and_counted(old, new, skipped, table, tmp_path, capsys):
     table.write_bytes((table.read_text().replace(old, new) + "7,9").encode("utf-8", "surrogateescape"))
-    read = History(read_columns(table))["rollout/ep_rew_mean"]
+    read = History(RunFolder(tmp_path).log)["rollout/ep_rew_mean"]
     assert set(read.updates) >= {1, 6} and not {3, 7} & set(read.updates)
     assert set(zip(read.updates, read.values, strict=True)) <= {(i, i / 4) for i in range(1, 7)}
     assert (f"skipped {skipped} damaged line" in capsys.readouterr().err) == bool(skipped)
