@@ -12,13 +12,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count
+from rlenv._checks import check_count
 
-from ..answer import PLACES, REQUESTS, answer_in, ending, placed
-from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
+from ..answer import answer_in, ending, placed
+from ..base import Problem
 from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
 from ..plugins.registry import register_verifier
+from .reference import ReferenceVerifier
 
 LONGEST = 200  # characters
 _ARITHMETIC = re.compile(r"(?:[-+*/() ]|(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9]))*+")
@@ -33,7 +34,7 @@ _WHOLE = re.compile(r"[\s:]*([0-9(\[][-+*/×÷xX()\[\] 0-9]*+)(?:$|=|[.!](?:\s|$
 
 
 @register_verifier("countdown")
-class Countdown(Verifier):
+class Countdown(ReferenceVerifier):
     r"""Reach the target with the given numbers; reward 1.0 for an expression that does, else 0.0.
 
     Prompt: the numbers, `=`, the target, `:`, as in `3 5 7=26:`. Answer: an expression of the given numbers, each used
@@ -70,9 +71,8 @@ class Countdown(Verifier):
     ) -> None:
         if not isinstance(use_all, bool):
             raise ValueError(f"countdown: use_all must be true or false, got {use_all!r}")
-        self.use_all = use_all
-        self.place = check_choice("place of countdown", place, PLACES)
-        self.request = REQUESTS.get(self.place, "").replace("the answer", "the expression")
+        super().__init__(place=place)
+        self.use_all, self.request = use_all, self.request.replace("the answer", "the expression")
         self.numbers = check_count("countdown: numbers", numbers, 2, 6)
         self.largest = check_count("countdown: largest", largest, 4, 999)
         self.levels = check_count("countdown: levels", levels, 1, numbers - 1)
@@ -99,34 +99,25 @@ class Countdown(Verifier):
         return Problem(f"{' '.join(map(str, numbers))}={target}:", expression, metadata)
 
     @override
-    def demonstration(self, problem: Problem) -> str:
-        return placed(problem.answer, self.place)
+    def fault(self, problem: Problem) -> str:
+        numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
+        listed = isinstance(numbers, (list, tuple)) and all(isinstance(each, int) for each in numbers)
+        return "" if listed and isinstance(target, int) else "the metadata has no whole 'numbers' and 'target'"
 
     @override
-    def probes(self, problem: Problem) -> Probes:
-        return Probes([placed(problem.answer, place) for place in PLACES[1:-1]] if self.place == "any" else ())
-
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Evaluate the expression and compare its numbers with the given ones and its value with the target."""
-        numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
-        if (
-            not isinstance(numbers, (list, tuple))
-            or not isinstance(target, int)
-            or not all(isinstance(each, int) for each in numbers)
-        ):
-            return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
-        found = expression_in(completion, self.place, numbers, problem.text)
+    def matches(self, problem: Problem, text: str) -> bool:
+        found = self.answer_in(problem, text)
         if found is None:
-            return WRONG
+            return False
         value, used = evaluate(found)
-        left = Counter(numbers)
+        left = Counter(problem.metadata["numbers"])
         left.subtract(used)
         allowed = min(left.values()) >= 0 and not (self.use_all and any(left.values()))
-        return RIGHT if value == target and allowed else WRONG
+        return value == problem.metadata["target"] and allowed
 
     @override
-    def extract(self, problem: Problem, completion: str) -> str | None:
-        return expression_in(completion, self.place, problem.metadata["numbers"], problem.text)
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        return expression_in(text, self.place, problem.metadata["numbers"], problem.text)
 
     @override
     def split_key(self, problem: Problem) -> str:

