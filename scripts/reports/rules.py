@@ -47,6 +47,10 @@ SOMETIMES_SOLVED = (
     "--prompt-choice thompson chooses among them)"
 )
 NEAR_START = "hold the policy near its start (a larger --kl-coef, such as 0.05)"
+SLOWER = (
+    f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "
+    "RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every keeps RUN/best"
+)
 LINT = "rlenv verifiers lint NAME attacks it"
 
 
@@ -152,22 +156,22 @@ def entropy_collapse(run: History) -> bool:
     return not (run.success.end >= GOOD if len(run.success) else rose and not fell)
 
 
-@rule(
-    metrics=(HELD_OUT, SUCCESS, REWARD),
-    fix=f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "
-    "RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every keeps RUN/best",
-    severity="error",
-)
-def worse_than_before(run: History) -> bool | str:
-    """Training has made the model worse, or it has lost what it had learned."""
+@rule(metrics=(SUCCESS, REWARD), fix=SLOWER, severity="error")
+def reward_collapse(run: History) -> bool:
+    """The policy has lost what it could do."""
     measured = run.success if len(run.success) else run.reward
     able = measured.smooth()
-    if run.updates >= FEW_UPDATES and len(able) >= 3 and (len(run.success) > 0 or not run.is_text):
-        peak, least = able.values.max(), 0.0 if len(run.success) else able.values.min()
-        chance = 3 * measured.noise * math.sqrt(2 * len(able) / len(measured))  # in the difference of two points
-        if peak - least > SEEN and able.last - least < LOST * (peak - least) and peak - able.last > chance:
-            return True
-    return worse(run.result.get("initial_eval"), run.result.get("eval")) or False
+    if run.updates < FEW_UPDATES or len(able) < 3 or (run.is_text and not len(run.success)):
+        return False
+    peak, least = able.values.max(), 0.0 if len(run.success) else able.values.min()
+    chance = 3 * measured.noise * math.sqrt(2 * len(able) / len(measured))  # in the difference of two points
+    return peak - least > SEEN and able.last - least < LOST * (peak - least) and peak - able.last > chance
+
+
+@rule(metrics=(HELD_OUT, SUCCESS, REWARD), fix=SLOWER)
+def worse_than_before(run: History) -> str:
+    """Training has made the model worse than it was."""
+    return worse(run.result.get("initial_eval"), run.result.get("eval")) or ""
 
 
 @rule(

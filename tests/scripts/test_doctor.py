@@ -141,7 +141,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "a reward that is gamed": ("held-out-falls-behind", text({SUCCESS: line(0.9, 0.2)})),
     "chance in the default curve": ("", text(LUCKY)),
     "the same, of 2,000 episodes": ("held-out-falls-behind", text(LUCKY | {SUCCESS: flat(0.5)}, {"eval_every": 20})),
-    "all success is lost": ("worse-than-before", text({REWARD: line(0.9, 0), SUCCESS: line(0.9, 0)})),
+    "all success is lost": ("reward-collapse", text({REWARD: line(0.9, 0), SUCCESS: line(0.9, 0)})),
     "an easy problem among few prompts": ("", first(20, {SUCCESS: EASY, REWARD: EASY})),
     "a success of six updates": ("", text({"time/iterations": AT / 40, REWARD: line(0.2, 0), SUCCESS: line(0.2, 0)})),
     "worse at the end": ("worse-than-before", ends(evaluated(0.915, 0.915), evaluated(0.785, 0.785))),
