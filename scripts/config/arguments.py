@@ -35,7 +35,7 @@ def build_agent(name: str | type[Agent], config: Any) -> Agent:
     Raises:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
-    cls, model = agent_class(name), config.model_folder
+    cls, model = agent_class(name), model_of(config.model)
     arguments = {
         "policy_kwargs": policy_arguments(config),
         "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
@@ -69,7 +69,8 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
     accepted = inspect.signature(cls).parameters.keys() - {"policy", "env", *NOT_SETTINGS}
     options, settings = parameters(type(config)), getattr(config, "settings", {})
     of_agents = options.keys() & (accepted | by_agent().keys())
-    chosen = {key: value for key in options if key in of_agents and (value := config.value(key)) is not None}
+    values = vars(config) | settings
+    chosen = {key: values[key] for key in options if key in of_agents and values.get(key) is not None}
     if strange := next((key for key in chosen if key not in accepted), None):
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = {key: value for key, value in settings.items() if key not in options}
@@ -93,10 +94,10 @@ def policy_arguments(config: Any) -> dict[str, Any]:
         ValueError: for a --policy-arg that has an option, or an adapter without peft.
     """
     arguments = dict(getattr(config, "policy_args", {}))
-    if not config.is_text:
+    if not is_text(config.env_id):
         return arguments
     check_free("--policy-arg", arguments, POLICY_OPTIONS)
-    if config.lora_rank is not None or has_adapter(config.model_folder):
+    if config.lora_rank is not None or has_adapter(model_of(config.model)):
         library()
     values = {name: getattr(config, name) for name in POLICY_OPTIONS}
     return {name: value for name, value in values.items() if value is not None and value is not False} | arguments

@@ -122,7 +122,8 @@ class Config:
         Raises:
             ValueError: in one line, for a value that the option does not take.
         """
-        self._check_settings()
+        if twice := sorted(getattr(self, "settings", {}).keys() & field_names(type(self))):
+            raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
         for name in self.typed & parameters(type(self)).keys():
             value = getattr(self, name, None)
             if value is not None and is_plain(value) and not _is_object(type(self), name, value):
@@ -138,35 +139,15 @@ class Config:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], typed: Iterable[str] = ()) -> Self:
-        """Return the config with these values, by flat names: settings of agents are among them.
-
-        Args:
-            values: of the types that the fields have.
-            typed: the names that are not from a file.
-        """
-        own, new = field_names(cls), cls()
-        for name in own & values.keys():
-            setattr(new, name, values[name])
-        if strange := {name: value for name, value in values.items() if name not in own}:
-            new.settings = {**new.settings, **strange}
-        new._check_settings()
-        new.chosen, new.typed = frozenset(values) | frozenset(values.get("settings", ())), frozenset(typed)
-        return new
-
-    @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """Return the config in a file of YAML or JSON, such as a recipe or the config.json of a run.
 
         Raises:
             ValueError: in one line, for a file that is not a table of options of the command.
         """
-        return cls.of(read_file(cls, Path(path)))
-
-    def _check_settings(self) -> None:
-        """Refuse an agent's setting that is a field here, which would hide it."""
-        if twice := sorted(getattr(self, "settings", {}).keys() & field_names(type(self))):
-            raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
+        config = cls(**read_file(cls, Path(path)))
+        config.typed = frozenset()
+        return config
 
     def but(self, **changes: Any) -> Self:
         """Return a copy of the config with other values, in which the same fields count as chosen by the user."""
@@ -189,10 +170,6 @@ class Config:
             setattr(new, name, getattr(self, name))
         new.chosen, new.typed = self.chosen, self.typed
         return new.but(**changes)
-
-    def value(self, name: str) -> Any:
-        """Return a field or a setting by its flat name; None for a setting that is not given."""
-        return getattr(self, name) if name in field_names(type(self)) else self.settings.get(name)
 
     def flat(self) -> dict[str, Any]:
         """Return the values as config.json has them: settings with an option beside the fields, objects by name."""
@@ -330,7 +307,7 @@ def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
 
 
 def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
-    """Return the values in a file of YAML or JSON, by the names of fields and settings.
+    """Return the values in a file of YAML or JSON, as `read_table` does.
 
     Raises:
         ValueError: in one line, for a file that is not a table of options of the command.
@@ -349,8 +326,17 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
 
 
 def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the values of a table, by the names of fields and settings; see `read_file`."""
-    known, values = _spellings(cls), {}
+    """Return the values of a table of options by the names of the fields; those of agents are in "settings".
+
+    Args:
+        cls: of the config.
+        table: by the names of options, as they are typed or as in Python.
+        where: in errors, before the name of an option.
+
+    Raises:
+        ValueError: in one line, for an unknown option, or a value that it does not take.
+    """
+    known, values = _spellings(cls), dict[str, Any]()
     for key, value in table.items():
         name = known.get(str(key).replace("-", "_"))
         if name is None:
@@ -359,7 +345,14 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
             raise ValueError(f"{where}the unknown option {key!r}; {hint}")
         if value is not None:
             values[name] = converted(cls, name, value, where)
-    return values
+    return by_field(cls, values)
+
+
+def by_field(cls: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options as a config takes them: those that are no fields are its "settings"."""
+    settings = {name: value for name, value in options.items() if name not in field_names(cls)}
+    fields_alone = {name: value for name, value in options.items() if name not in settings}
+    return fields_alone | ({"settings": {**fields_alone.get("settings", {}), **settings}} if settings else {})
 
 
 def _spellings(cls: type[Config]) -> dict[str, str]:

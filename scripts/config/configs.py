@@ -13,7 +13,7 @@ from rlenv.agents.algorithms import SETTINGS
 from rlenv.agents.settings import Converted
 from rlenv.agents.training.settings import AgentConfig
 
-from .base import Config, named, option, with_options
+from .base import Config, option, with_options
 from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name, verifiers
 from .options import (
@@ -56,11 +56,6 @@ class Learner(ModelOptions, Budget, Settings):
     policy_args: dict[str, Any] = option(
         default={}, help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
-
-    @property
-    def agent_name(self) -> str:
-        """The name of the agent in config.json and in results, also of a class."""
-        return named(self.agent)
 
     def __post_init__(self) -> None:
         """Take the settings of `GRPO.config(...)`, which are checked already."""

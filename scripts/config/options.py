@@ -253,13 +253,6 @@ class ModelOptions(Config):
         shown="tiny; control: MlpPolicy",
     )
 
-    @property
-    def model_folder(self) -> str:
-        """The folder of the language model, also inside a run folder; for any other model its name."""
-        from ..run.folder import model_of  # slow
-
-        return model_of(self.model)
-
 
 @with_options
 class AdapterOptions(Config):

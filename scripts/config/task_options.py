@@ -27,17 +27,19 @@ def with_task(config: T) -> T:
         raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
     changes: dict[str, Any] = {}
     if config.task is not None:
-        own: dict[str, Any] = {name: config.value(name) for name in ("verifier", "problems") if name in config.chosen}
+        own = {name: vars(config)[name] for name in config.chosen & {"verifier", "problems"}}
         row = arguments_of(config.task, own) | (as_lm_eval(config.task) if lm_eval else {})
         changes["task"] = None
         for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
             if isinstance(value, Mapping):
-                changes[name] = {**value, **config.value(name)}
+                changes[name] = {**value, **getattr(config, name)}
             elif name not in config.chosen:
                 changes[name] = value
     problems = changes.get("problems", config.problems)
     if isinstance(problems, str) and problems.startswith("hf:"):
         changes["problems"] = _pinned(problems)
+    if not changes:
+        return config
     expanded = config.but(**changes)
     expanded.chosen |= changes.keys()
     return expanded

@@ -36,7 +36,7 @@ from ..process.progress import say
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe
 from ..reports.held_out import check_enough, problem_figures
-from ..run.folder import LOCK, RESULT, write_json
+from ..run.folder import LOCK, RESULT, model_of, write_json
 from . import session
 from .model_defaults import passes, warm_start_steps
 
@@ -105,7 +105,7 @@ def _with_defaults(config: CompareConfig) -> CompareConfig:
     if config.timesteps is None and config.episodes is None:
         filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}
     if text:
-        filled["sft_steps"] = warm_start_steps(config)
+        filled["sft_steps"] = warm_start_steps(config.sft_steps, config.model)
     if config.group_size is None and "group_size" in traits_of(config.env_id).agent_settings:
         filled["group_size"] = GROUP
     if config.stop_reward is None and not text:
@@ -226,7 +226,7 @@ class Study:
             ValueError: if the warm start failed.
         """
         model, warm = self.config.model, self.folder / WARM
-        if not self.text or not self.config.sft_steps or self.config.model_folder != model:
+        if not self.text or not self.config.sft_steps or model_of(model) != model:
             return model
         if finished(warm) is None:
             # The warm start trains all weights, the runs an adapter.

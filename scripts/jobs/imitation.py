@@ -117,8 +117,11 @@ def sft(config: SftConfig) -> ImitatedRun:
         config = _amount(config, len(stream.listed))
         flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
         rate = imitation_rate(agent, config)
-        model_defaults.announce(agent, config, rate, f"{config.sft_steps} steps", "step", flags)
-        demonstrations = session.demonstrations(agent, config)
+        model_defaults.announce(agent, config.model, rate, f"{config.sft_steps} steps", "step", flags)
+        demonstrations = None
+        if config.sft_steps:
+            of_agent = session.task_of(agent.env)
+            demonstrations = session.demonstrations(of_agent, config.sft_examples, config.seed, agent.device)
         envs, episodes = None, config.eval_episodes
         if episodes is None:
             episodes = session.evaluation_episodes(True, stream.sizes)
@@ -251,7 +254,7 @@ def _held_out(agent: Agent, config: SftConfig) -> Rollout | None:
     with closing(envs):
         task = session.task_of(envs)
         count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
-        return session.first_demonstrations(task, count, config.seed, agent.device)
+        return session.demonstrations(task, count, config.seed, agent.device)
 
 
 def _loss(agent: Agent, held_out: Rollout | None, config: SftConfig) -> float | None:

@@ -13,6 +13,7 @@ from stable_baselines3.common.logger import HParam
 from rlenv.agents import Agent, Rollout, processes
 from rlenv.agents.errors import reading
 
+from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import short_name
 from ..process.errors import is_out_of_memory
@@ -84,7 +85,7 @@ class TrainJob:
 
     def do(self) -> dict[str, Any]:
         """Do the rest of the run; return its result, without a last evaluation after a signal."""
-        name = f"{short_name(self.config.agent_name)}-seed-{self.config.seed}"
+        name = f"{short_name(named(self.config.agent))}-seed-{self.config.seed}"
         self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
         try:
@@ -267,7 +268,7 @@ class TrainJob:
         return {
             "run_dir": str(self.run.path),
             "env": self.config.env_id,
-            "agent": self.config.agent_name,
+            "agent": named(self.config.agent),
             "seed": self.config.seed,
             "timesteps": agent.num_timesteps,
             "trained_timesteps": agent.trained_timesteps,

@@ -23,6 +23,7 @@ from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
 from ..config.arguments import agent_arguments, env_arguments, policy_arguments
+from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import agent_class
 from ..process.torchrun import count_here
@@ -61,14 +62,14 @@ def dry_run(config: TrainConfig) -> None:
 
 def workload(config: TrainConfig) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and the run's workload."""
-    cls, ranks = agent_class(config.agent), config.plan_processes or processes.size()
+    cls, model, ranks = agent_class(config.agent), model_of(config.model), config.plan_processes or processes.size()
     if config.settings.get("shard") and config.dry_run and ranks == 1:
         raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
     check_shard(bool(config.settings.get("shard")), ranks)
     policy = policy_arguments(config)  # it asks for peft, if needed
     envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
     encoding = session.task_of(envs).encoding
-    chosen = agent_arguments(config, cls, config.agent_name)
+    chosen = agent_arguments(config, cls, named(config.agent))
     if "engine" in chosen:
         import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
@@ -99,7 +100,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
-        "teacher": _teacher_bytes(config.settings.get("teacher"), config.model_folder, policy),
+        "teacher": _teacher_bytes(config.settings.get("teacher"), model, policy),
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
@@ -107,7 +108,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
-    return config_of(config.model_folder, vocabulary, encoding.max_length), work
+    return config_of(model, vocabulary, encoding.max_length), work
 
 
 def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> int | None:

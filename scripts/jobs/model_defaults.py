@@ -8,8 +8,9 @@ from typing import Any
 from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
-from ..config.configs import CompareConfig, SftConfig, TrainConfig
+from ..config.configs import SftConfig, TrainConfig
 from ..process.progress import say
+from ..run.folder import model_of
 from .memory_plan import free_for, workload
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
@@ -18,18 +19,6 @@ SHARE = 0.8  # of the free memory, that a run may plan with
 # Tokens per pass of supervised training on a CPU. With 256, 512, 1024, 2048 and 4096 a core read 149, 207, 238, 250 and
 # 252 tokens per second, and the run held 2.3, 2.5, 3.2, 4.7 and 6.5 GiB (135 million weights, bfloat16).
 MOST_IMITATED = 2048
-
-
-def fill_in(config: TrainConfig) -> TrainConfig:
-    """Return the config of a run, in which the options that were not given suit its model.
-
-    A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
-    kept in the run's config, so that the run is the same when it is repeated or resumed elsewhere.
-    """
-    if not config.is_text:
-        return config
-    config = config.but(sft_steps=warm_start_steps(config))
-    return config.set(micro_batch_tokens=passes(config))
 
 
 def passes_of_imitation(config: SftConfig) -> int | None:
@@ -41,6 +30,8 @@ def passes_of_imitation(config: SftConfig) -> int | None:
 def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = None) -> int | None:
     """Return the tokens per pass: the setting, else as many as fit; None for one pass, or for passes by rows.
 
+    The number is kept in the run's config, so that the run is the same when it is repeated or resumed elsewhere.
+
     Args:
         config: of a run.
         together: how many such runs share the memory.
@@ -51,7 +42,7 @@ def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = Non
     settings = config.settings
     if settings.get("micro_batch_size") is not None or settings.get("micro_batch_tokens") is not None:
         return settings.get("micro_batch_tokens")
-    model = config.model_folder
+    model = model_of(config.model)
     size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))  # two bytes per weight, or more
     if model in ("auto", "tiny", "small") or 0 < size < 2 * LARGE:  # a plan needs the environment, which takes a second
         return None
@@ -67,29 +58,25 @@ def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = Non
     return None if tokens >= whole else tokens
 
 
-def warm_start_steps(config: TrainConfig | CompareConfig) -> int:
-    """Return the steps of a run's warm start: for a model of your own none, unless asked for."""
-    if config.sft_steps is not None:
-        return int(config.sft_steps)
-    return STEPS if config.model in NAMES else 0
+def warm_start_steps(chosen: int | None, model: str) -> int:
+    """Return the steps of a run's warm start: those that were chosen, else none for a model of your own."""
+    return (STEPS if model in NAMES else 0) if chosen is None else chosen
 
 
-def announce(agent: Any, config: TrainConfig | SftConfig, rate: Any, amount: str, unit: str, flags: str) -> None:
+def announce(agent: Any, model: str, rate: Any, amount: str, unit: str, flags: str) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one.
 
     Args:
         agent: with the model.
-        config: of the run.
+        model: as it is named.
         rate: the learning rate, a number or a function.
         amount: of supervised training.
         unit: of what one pass or several make.
         flags: the options that set rate and amount.
     """
-    if not config.is_text:
-        return
-    if config.model in PRESETS and Path(config.model, "config.json").is_file():
-        say(f"--model {config.model} is the preset, not the folder of that name; for the folder: ./{config.model}")
-    if config.model in NAMES and agent.policy.model.num_parameters() < LARGE:
+    if model in PRESETS and Path(model, "config.json").is_file():
+        say(f"--model {model} is the preset, not the folder of that name; for the folder: ./{model}")
+    if model in NAMES and agent.policy.model.num_parameters() < LARGE:
         return
     chosen = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule", amount]
     if agent.micro_batch_size is None:

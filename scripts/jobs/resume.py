@@ -16,7 +16,7 @@ from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
-from ..config.base import LOCAL, field_names, read_table
+from ..config.base import LOCAL, field_names, named, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -56,10 +56,13 @@ def begun_config(config: R) -> R:
             kept.pop(name, None)
     if ("agent" in kept) != isinstance(config, TrainConfig):
         raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
-    changes = {name: config.value(name) for name in config.chosen if name != "settings"}
     begun = read_table(type(config), kept, f"{config.resume / CONFIG} sets ")
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
-    return type(config).of(own | changes, config.typed)
+    changes = {name: getattr(config, name) for name in config.chosen & field_names(type(config))}
+    changes["settings"] = {**begun.get("settings", {}), **config.settings}
+    whole = type(config)(**own | changes)
+    whole.typed = config.typed
+    return whole
 
 
 def _objects(config: TrainConfig | SftConfig) -> dict[str, Any]:
@@ -100,7 +103,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     """
     run, checkpoint = reopened(config, held)
     if "agent" not in config.typed:
-        class_saved(config.agent_name, config.trust_checkpoint)
+        class_saved(named(config.agent), config.trust_checkpoint)
     if checkpoint is None:
         return build_agent(config.agent, config), run
     if not processes.is_main():
@@ -114,7 +117,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     Raises:
         ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
-    cls, path, name = agent_class(config.agent), str(checkpoint.path), config.agent_name
+    cls, path, name = agent_class(config.agent), str(checkpoint.path), named(config.agent)
     saved = {key: checkpoint.facts[key] for key in ("agent", "env")} | checkpoint.facts["settings"]
     settings = {"agent": name, "env": full_id(config.env_id)} | agent_arguments(config, cls, name)
     for key, value in settings.items():
@@ -129,8 +132,8 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     if config.verifier_workers is not None:
         env_kwargs["verifier_workers"] = config.verifier_workers
     here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
-    changed = {key: config.value(key) for key in here if config.value(key) is not None}
-    changed |= {key: value for key, value in config.settings.items() if callable(value)}
+    known = {"device": config.device, **config.settings}
+    changed = {key: value for key, value in known.items() if key in here or callable(value)}
     changed["engine_kwargs"] = dict(config.engine_args) or None
     changed |= own_env | {"env_kwargs": env_kwargs}
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, **changed)
@@ -155,9 +158,8 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
             )
     if config.unsafe_local_exec and "unsafe_local_exec" not in config.typed:
         raise ValueError(f"'{config.resume}/{CONFIG}' lifts the sandbox; if you agree, pass --unsafe-local-exec")
+    values = vars(config) | config.settings
     for name in ("engine_url", "engine_args"):
-        if config.value(name) and name not in config.typed and not config.trust_checkpoint:
+        if (value := values.get(name)) and name not in config.typed and not config.trust_checkpoint:
             flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
-            raise ValueError(
-                f"{file!r} names {flag} {config.value(name)}; if you trust it, pass --trust or {flag} itself"
-            )
+            raise ValueError(f"{file!r} names {flag} {value}; if you trust it, pass --trust or {flag} itself")

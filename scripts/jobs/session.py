@@ -17,7 +17,7 @@ from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
 from ..config.arguments import IN_TURN
-from ..config.configs import CompareConfig, SftConfig, TrainConfig
+from ..config.configs import CompareConfig, TrainConfig
 from ..process.progress import say
 from ..reports.held_out import problem_figures
 
@@ -25,7 +25,6 @@ transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
-Job = TrainConfig | SftConfig | CompareConfig
 
 
 def task_of(env: Any) -> TextGenTask:
@@ -33,21 +32,16 @@ def task_of(env: Any) -> TextGenTask:
     return env.unwrapped.task
 
 
-def demonstrations(agent: Agent, config: Job) -> Rollout | None:
-    """Return the verifier's demonstrations of the first `sft_examples` training problems; None without a warm start.
+def demonstrations_if_any(agent: Agent, config: TrainConfig | CompareConfig) -> Rollout | None:
+    """Return the demonstrations of a run with a warm start; None, with a line, if there are none.
 
     Raises:
-        ValueError: for a demonstration that is missing or too long.
+        ValueError: for one that is too long, or missing although --sft-steps asks for it.
     """
     if config.sft_steps == 0:
         return None
-    return first_demonstrations(task_of(agent.env), config.sft_examples, config.seed, agent.device)
-
-
-def demonstrations_if_any(agent: Agent, config: Job) -> Rollout | None:
-    """Return the demonstrations of a run; None, with a line, if there are none, unless --sft-steps asks for them."""
     try:
-        return demonstrations(agent, config)
+        return demonstrations(task_of(agent.env), config.sft_examples, config.seed, agent.device)
     except NoDemonstrationError as error:
         if "sft_steps" in config.chosen:
             raise
@@ -55,7 +49,7 @@ def demonstrations_if_any(agent: Agent, config: Job) -> Rollout | None:
         return None
 
 
-def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rollout:
+def demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rollout:
     """Return the verifier's demonstrations of the first problems of a task, at all levels, in the order of a seed."""
     task = copy.copy(task)
     task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is

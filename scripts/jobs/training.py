@@ -92,8 +92,9 @@ def train(config: TrainConfig) -> TrainedRun:
                 folder, config = own, config.but(report=False, track=None)
             job = TrainJob(agent, config, folder, interrupt)
         config = job.config
-        amount, flags = f"{config.sft_steps or 'no'} steps of warm start", "--learning-rate, --sft-steps"
-        model_defaults.announce(agent, config, agent.learning_rate, amount, "update", flags)
+        if job.is_text:
+            amount, flags = f"{config.sft_steps or 'no'} steps of warm start", "--learning-rate, --sft-steps"
+            model_defaults.announce(agent, config.model, agent.learning_rate, amount, "update", flags)
         with interrupt:  # not before: a signal while a model is loaded ends the command at once
             _open_folder(job, resumed, held)
             with _explained(job):
@@ -119,7 +120,10 @@ def _begun(config: TrainConfig) -> tuple[TrainConfig, str]:
     if restarts() and not resumed:
         raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
     device = meet(config.device, config.process_timeout)
-    return (config if resumed else model_defaults.fill_in(config)), device
+    if not resumed and config.is_text:  # which imports the environment: that of config.json needs trust first
+        config = config.but(sft_steps=model_defaults.warm_start_steps(config.sft_steps, config.model))
+        config = config.set(micro_batch_tokens=model_defaults.passes(config))
+    return config, device
 
 
 def _open_folder(job: TrainJob, resumed: bool, held: ExitStack) -> None:
@@ -177,9 +181,9 @@ def _checked(config: TrainConfig) -> TrainConfig:
     """
     config = config.one_budget()
     for name in ("plan_processes", "plan_memory"):
-        if config.value(name) is not None and not config.dry_run:
+        if getattr(config, name) is not None and not config.dry_run:
             raise ValueError(f"{config.flag(name)} plans a run that is not started here: pass --dry-run, too")
-        if config.value(name) is not None and count() > 1:
+        if getattr(config, name) is not None and count() > 1:
             raise ValueError(
                 f"{config.flag(name)} is for a plan without torchrun, which has started {count()} processes"
             )
@@ -188,8 +192,8 @@ def _checked(config: TrainConfig) -> TrainConfig:
             raise ValueError("--save-every and --save-every-updates exclude each other")
         config = config.but(save_every_updates=None)
     for name in ("eval_every", "stop_reward"):
-        if config.eval_episodes == 0 and config.value(name):
-            raise ValueError(f"--eval-episodes 0 and {config.flag(name)} {config.value(name):g} exclude each other")
+        if config.eval_episodes == 0 and (value := getattr(config, name)):
+            raise ValueError(f"--eval-episodes 0 and {config.flag(name)} {value:g} exclude each other")
     if config.track is not None:
         library(config.track)  # before any work
     return config
@@ -228,5 +232,5 @@ def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
     if config.log_kl and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(named(config.verifier))] if config.is_text else []
-    name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(config.agent_name)]).lower()
+    name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
     return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))

@@ -59,7 +59,7 @@ def write_report(
         "comparison.md",
         **report,
         world=config.env_id + (f" ({named(config.verifier)})" if text else ""),
-        budget=next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := config.value(unit))),
+        budget=next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := getattr(config, unit))),
         text=text,
         graded=graded,
         notes=[*of_few.values(), *_notes(runs, agents, failed)],

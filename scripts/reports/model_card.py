@@ -10,7 +10,7 @@ from typing import Any
 from rlenv._json import read_table
 from rlenv.agents.training.checkpoint import read_facts
 
-from ..config.base import Config
+from ..config.base import Config, by_field
 from ..config.configs import RewardModelConfig, SftConfig, TrainConfig
 from ..config.names import without_folders
 from ..run.folder import CHECKPOINT, CONFIG, EVALUATIONS, RunFolder, content_of
@@ -65,7 +65,7 @@ def _command(options: Mapping[str, Any]) -> str:
     cls, command = (RewardModelConfig, "reward-model") if "pairs" in options else (SftConfig, "sft")
     if "agent" in options:
         cls, command = TrainConfig, "train"
-    config = cls.of({name: _without_folders(value) for name, value in options.items()})
+    config = cls().but(**by_field(cls, {name: _without_folders(value) for name, value in options.items()}))
     return shlex.join(["rlenv", *config.command_line(command)])
 
 

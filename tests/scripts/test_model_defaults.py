@@ -43,9 +43,7 @@ def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
     result, said = run("--model", folder, "--log-dir", tmp_path / "run")
     assert result["sft_steps"] == 0
     assert "no steps of warm start" in said and "learning rate 0.0003" in said and "--learning-rate" in said
-    assert model_defaults.fill_in(TrainConfig()).sft_steps == model_defaults.STEPS, (
-        "a preset learns from demonstrations first"
-    )
+    assert model_defaults.warm_start_steps(None, "tiny") == model_defaults.STEPS, "presets learn from demonstrations"
 
 
 def test_supervised_training_names_its_own_rate_and_steps(folder, tmp_path):
@@ -88,7 +86,7 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     assert facts["settings"]["micro_batch_tokens"] == tokens
     again = TrainConfig(model=str(folder), sft_steps=0, settings={"micro_batch_tokens": 7})
     monkeypatch.setattr(model_defaults, "workload", lambda config: pytest.fail("the plan is made once"))
-    assert model_defaults.fill_in(again).settings == {"micro_batch_tokens": 7}
+    assert model_defaults.passes(again) == 7
 
 
 def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):

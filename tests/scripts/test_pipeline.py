@@ -52,5 +52,5 @@ def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(tmp_path,
         assert run("export", "judge", "out", *options).exit_code == 0
         assert rates("out") == pytest.approx(means, abs=1e-4)
         card = (tmp_path / "out/README.md").read_text()
-        assert "held-out pairs: " in card and "rlenv reward-model --pairs=pairs.jsonl" in card
+        assert "held-out pairs: " in card and '"pairs": "pairs.jsonl"' in card and "rlenv reward-model" in card
     assert (tmp_path / "out/adapter_model.safetensors").is_file() and not (tmp_path / "out/model.safetensors").exists()
