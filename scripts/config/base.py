@@ -178,24 +178,10 @@ class Config:
         values |= self._settings_by_option()
         return {name: written(value) for name, value in values.items() if not (value is None or _is_empty(value))}
 
-    def command_line(self, command: str) -> list[str]:
-        """Return the words of the command line after `rlenv` that gives these values; defaults are omitted."""
-        words = [command]
-        values = {name: getattr(self, name) for name in field_names(type(self)) - {"settings"}}
-        values |= self._settings_by_option()
-        for name, one in parameters(type(self)).items():
-            value = values.get(name)
-            if value is None or _is_empty(value) or value == one.default:
-                continue
-            if value is False:
-                words += one.secondary_opts[-1:]
-            elif isinstance(one.type, KeyValue):
-                words += [f"{one.opts[-1]}={key}={json.dumps(each)}" for key, each in value.items()]
-            elif one.multiple:
-                words += [f"{one.opts[-1]}={each}" for each in value]
-            else:
-                words.append(one.opts[-1] if value is True else f"{one.opts[-1]}={value}")
-        return words
+    def changed(self) -> dict[str, Any]:
+        """Return those of the `flat` values that are not the defaults."""
+        usual = type(self)().flat()
+        return {name: value for name, value in self.flat().items() if value != usual.get(name)}
 
     def _settings_by_option(self) -> dict[str, Any]:
         """Return the agent's settings: each that has an option by its name, the others as "settings"."""

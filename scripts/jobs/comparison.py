@@ -1,8 +1,8 @@
 """A comparison in its folder: its settings, its runs and its report.
 
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
-warm/            the supervised checkpoint that all runs start from (text), with warm.log
-AGENT/seed-S/    a run folder of `rlenv train`, with AGENT/seed-S.log
+warm/            the supervised checkpoint that all runs start from (text), with warm.json and warm.log
+AGENT/seed-S/    a run folder of `rlenv train`, with its options in AGENT/seed-S.json, and AGENT/seed-S.log
 report.md, report.json, report.html, curve.svg
 """
 
@@ -25,7 +25,7 @@ from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from ..config.arguments import build_agent
-from ..config.base import field_names, named
+from ..config.base import named, parameters
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
 from ..config.names import agent_class, short_name
@@ -205,8 +205,7 @@ class Study:
         jobs, failed = {}, []
         for run in missing:
             run.folder.parent.mkdir(exist_ok=True)
-            own = configs[run.agent].but(seed=run.seed, log_dir=run.folder)
-            jobs[Child(rlenv_command(own.command_line("train")), run.folder.with_name(f"{run.folder.name}.log"))] = run
+            jobs[_child("train", configs[run.agent].but(seed=run.seed), run.folder, "--no-report")] = run
         with closing(run_jobs(list(jobs), limit, max(1, cores // limit), gpus)) as ended:
             for count, (job, code) in enumerate(ended, 1 + len(wanted) - len(missing)):
                 run, result = jobs[job], finished(jobs[job].folder)
@@ -230,8 +229,9 @@ class Study:
             return model
         if finished(warm) is None:
             # The warm start trains all weights, the runs an adapter.
-            own = self.config.into(SftConfig, **dict.fromkeys(ADAPTER), log_dir=warm, as_json=True, overwrite=True)
-            job = Child(rlenv_command(own.command_line("sft")), warm.with_name(f"{WARM}.log"))
+            known = parameters(SftConfig)
+            settings = {name: value for name, value in self.config.settings.items() if name in known}
+            job = _child("sft", self.config.into(SftConfig, **dict.fromkeys(ADAPTER), settings=settings), warm)
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended
             result = finished(warm)
@@ -244,16 +244,12 @@ class Study:
     def _config(self, agent: str, model: str, together: int) -> TrainConfig:
         """Return the config of an agent's runs; the passes of `together` runs on a device share its free memory."""
         log_kl = not agent_class(agent).needs_teacher  # which is the one reference that an agent has
-        config = self.config.into(
-            TrainConfig, agent=agent, model=model, as_json=True, overwrite=True, log_kl=log_kl, report=False
-        )
+        config = self.config.into(TrainConfig, agent=agent, model=model, log_kl=log_kl)
         config = config.set(group_size=self.config.group_size)
         if not self.text:
-            default = TrainConfig()
-            fields = field_names(TrainConfig) & {*TEXT_ONLY}
-            config = config.but(**{name: getattr(default, name) for name in fields})
-            return config.set(**dict.fromkeys({*TEXT_ONLY} - fields))
-        return config.but(sft_steps=0).set(micro_batch_tokens=passes(config.but(sft_steps=0), together))
+            return config
+        config = config.but(sft_steps=0)
+        return config.set(micro_batch_tokens=passes(config, together))
 
     def report(self, failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Path]]:
         """Write the report about every finished run; return the content of report.json, and the files."""
@@ -261,6 +257,14 @@ class Study:
         named = [(path, result) for path, result in done.items() if result is not None]
         results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]
         return write_report(self.folder, self.config, list(map(short_name, self.agents)), results, failed)
+
+
+def _child(command: str, config: TrainConfig | SftConfig, folder: Path, *more: str) -> Child:
+    """Return the command of a run, whose config is written beside its folder, as its log is."""
+    file = folder.with_name(f"{folder.name}.json")
+    write_json(file, config.changed())
+    words = [command, f"--config={file}", f"--log-dir={folder}", "--overwrite", "--json", *more]
+    return Child(rlenv_command(words), folder.with_name(f"{folder.name}.log"))
 
 
 def gpus_of(config: CompareConfig) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
         name=name,
         is_judge=is_judge,
         training=None if is_judge else _training(read_facts(source)),
-        command=_command(run.config) if (run.path / CONFIG).is_file() else "",
+        **_options(run.config if (run.path / CONFIG).is_file() else {}),
         result=run.result,
         evaluations=evaluations,
         splits=", ".join(sorted({str(figures["split"]) for figures in evaluations.values() if figures.get("split")})),
@@ -59,14 +58,14 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _command(options: Mapping[str, Any]) -> str:
-    """Return the command of the run, with the options that differ from their defaults."""
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the command of a run with these options, and those of them that are not the defaults."""
     cls: type[Config]
     cls, command = (RewardModelConfig, "reward-model") if "pairs" in options else (SftConfig, "sft")
     if "agent" in options:
         cls, command = TrainConfig, "train"
     config = cls().but(**by_field(cls, {name: _without_folders(value) for name, value in options.items()}))
-    return shlex.join(["rlenv", *config.command_line(command)])
+    return {"command": command, "options": config.changed()}
 
 
 def _evaluations(checkpoint: Path, result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

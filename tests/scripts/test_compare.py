@@ -84,13 +84,13 @@ def test_settings_and_a_share_of_the_memory_reach_every_run_and_the_kl_those_tha
         "rlenv._scripts.jobs.comparison.passes", lambda config, together: planned.append(together) or 40
     )
     few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
-    commands, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
-    assert all({"--agent-arg=num_epochs=3", "--micro-batch-tokens=40"} <= {*command} for command in commands)
-    assert ["--log-kl" in command for command in commands] == [True, False]
+    runs, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
+    assert all(run["settings"] == {"num_epochs": 3} and run["micro_batch_tokens"] == 40 for run in runs)
+    assert ["log_kl" in run for run in runs] == [True, False]
     assert planned == [2, 2], "once for each agent, for no more than there are runs"
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
-    [command], *_ = jobs_of(monkeypatch, *given, *few)
-    assert "--baseline=optimal-token" in command, "train has an option for it"
+    [own], *_ = jobs_of(monkeypatch, *given, *few)
+    assert own["baseline"] == "optimal-token", "train has an option for it"
     line = error_of(compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
     assert "'reinforce'" in line and not (tmp_path / "no").exists()
 
@@ -106,7 +106,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
 
 
 def jobs_of(monkeypatch, *args):
-    """Return the commands that a comparison would run, without running them."""
+    """Return the options of the runs that a comparison would start, without starting them."""
     seen = []
 
     def note(jobs, limit, threads, gpus):
@@ -119,23 +119,26 @@ def jobs_of(monkeypatch, *args):
     report = result_of(compare(*args, "--no-figures", "--json"), code=1)
     assert [(run["exit_code"], run["error"]) for run in report["failed"]] == [(1, "broken")] * len(seen[0][0])
     [(jobs, limit, threads)] = seen
-    return [job.command[3:] for job in jobs], limit, threads
+    for job in jobs:
+        assert job.command[3:5] == ("train", f"--config={job.log.with_suffix('.json')}") and "--json" in job.command
+    return [json.loads(job.log.with_suffix(".json").read_text()) for job in jobs], limit, threads
 
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.available_cores", lambda: 8)
-    commands, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
+    runs, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
     alone = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    assert (len(commands), limit, threads) == (len(alone) * 5, 3, 2)
-    assert all("--timesteps=1000000" in command and "--stop-reward=475.0" in command for command in commands)
-    assert not any("sft" in word or "group" in word for command in commands for word in command)
+    assert (len(runs), limit, threads) == (len(alone) * 5, 3, 2)
+    assert all((run["timesteps"], run["stop_reward"]) == (1_000_000, 475.0) for run in runs)
+    assert not any("sft" in name or "group" in name for run in runs for name in run)
 
 
 def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monkeypatch):
     model = compared[0] / "warm"
     few = ["--verifier-arg", "digits=1", "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    [command], *_ = jobs_of(monkeypatch, *few, "--model", model)
-    assert {f"--model={model}", "--sft-steps=0", "--episodes=60000", "--group-size=4", "--log-kl"} <= set(command)
+    [run], *_ = jobs_of(monkeypatch, *few, "--model", model)
+    wanted = {"model": str(model), "sft_steps": 0, "episodes": 60_000, "group_size": 4, "log_kl": True}
+    assert wanted.items() <= run.items()
 
 
 def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`rlenv export`: what transformers generates from an export is what the policy does, token for token."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlenv._scripts.train import train
+from rlenv import TrainConfig
 from rlenv.agents import Collector, Reinforce
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -71,11 +72,15 @@ def folder(text_run, tmp_path_factory):
     return path
 
 
-def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_path):
-    card = card_of(folder, tmp_path / "out")
-    [command] = [line for line in card.splitlines() if line.startswith("rlenv train")]
-    with train.make_context("train", command.split()[2:]) as context:
-        assert context.params["config"].flat() == json.loads((folder / "config.json").read_text())
+def options_of(card):
+    return json.loads(re.search(r"```json\n(.*?)\n```", card, re.DOTALL)[1])
+
+
+def test_the_options_on_the_card_are_a_file_that_the_command_takes(folder, tmp_path):
+    card, file = card_of(folder, tmp_path / "out"), tmp_path / "options.json"
+    file.write_text(json.dumps(options_of(card)))
+    assert "rlenv train --config" in card and "save_every" not in options_of(card), "the defaults are left out"
+    assert TrainConfig.from_file(file).flat() == json.loads((folder / "config.json").read_text())
     assert "before training" in card and "| pass@2" in card and "Split: test." in card
 
 
@@ -99,8 +104,7 @@ def test_the_card_names_every_verifier_without_importing_one_and_no_folder_of_th
     card = card_of(tmp_path / "run", tmp_path / "out")
     assert f"| verifier | {shown} |\n" in card and str(tmp_path) not in card
     assert '| its arguments | {"members": {"a": ["a.py:f", 1]}, "file": "private"} |' in card
-    [command] = [line for line in card.splitlines() if line.startswith("rlenv train")]
-    assert isinstance(verifier, list) or shown in command
+    assert isinstance(verifier, list) or options_of(card)["verifier"] == shown
 
 
 def test_the_best_checkpoint_is_exported_on_demand(folder, tmp_path):

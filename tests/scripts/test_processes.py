@@ -12,10 +12,8 @@ import torch.distributed as dist
 from inprocess import error_of, run
 from processes import until
 
-from rlenv._scripts.config.configs import TrainConfig
 from rlenv._scripts.process import torchrun
 from rlenv._scripts.process.children import Child, run_jobs
-from rlenv._scripts.train import train
 
 
 def test_an_error_of_the_user_is_printed_once_per_machine(monkeypatch, capfd):
@@ -159,16 +157,3 @@ def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait
         parent.wait()
         for pid in filter(alive, pids):
             os.kill(pid, signal.SIGKILL)
-
-
-def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_meant(monkeypatch):
-    monkeypatch.delenv("RLENV_REPORT", raising=False)
-    options = {"env_id": "CartPole-v1", "env_args": {"name": "a=b c", "n": None}, "stop_reward": -1.5}
-    options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ("x", 7)}
-    options |= {"tools": ("calculator", "python"), "settings": {"kl_coef": 0.5, "clip_range": 0.3}}
-    config = TrainConfig(**options, seed=0, timesteps=None, overwrite=False)
-    command, *words = config.command_line("train")
-    assert command == "train"
-    assert not {"seed", "timesteps", "overwrite"} & {word.strip("-").split("=")[0] for word in words}
-    again = train.make_context("train", words).params["config"]
-    assert again == config and again.typed == {*options, "kl_coef"}
