@@ -62,7 +62,7 @@ def write_report(
         budget=next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := getattr(config, unit))),
         text=text,
         graded=graded,
-        notes=[*of_few.values(), *_notes(runs, agents, failed)],
+        agents=agents,
     )
     (folder / "report.md").write_text(table, encoding="utf-8")
     written = [folder / name for name in ("report.md", "report.json")]
@@ -103,16 +103,3 @@ def _of_few_problems(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return `few_problems`, the line about the run that was asked the fewest; empty if none was asked few."""
     few = [result["eval"] for result in results if "few_problems" in result["eval"]]
     return {"few_problems": min(few, key=lambda figures: figures["problems"])["few_problems"]} if few else {}
-
-
-def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each agent with runs that end worse than they began, and for each run that failed."""
-    notes = []
-    for agent in agents:
-        own = [run for run in runs if run["agent"] == agent]
-        if lost := [f"seed {run['seed']}: {run['worse']}" for run in own if run["worse"]]:
-            notes.append(f"{agent} is worse than before in {len(lost)} of {len(own)} runs: {'; '.join(lost)}")
-    return notes + [
-        f"failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
-        for run in failed
-    ]
