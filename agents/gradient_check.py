@@ -17,6 +17,7 @@ from .estimators.returns import return_to_go
 from .exact import TablePolicy, World, WorldEnv, every_rollout, gradient, true_gradient, without_draws
 from .rollout import Batch, Rollout
 from .training.agent import Agent
+from .training.learned import learned_by
 from .training.proximal import PassesAgent
 from .training.update import may_be_idle
 from .update_check import UpdateCheck, check_update
@@ -269,6 +270,9 @@ class _Case:
         env.metadata["max_episode_steps"] = world.steps * world.turns
         sizes: dict[str, Any] = {"group_size": self.group_size, "episodes_per_update": episodes, "device": "cpu"}
         agent = self.cls(TablePolicy(logits), env, **sizes, **self.settings | settings)
+        for module in learned_by(agent).values():
+            if isinstance(module, torch.nn.Module):
+                module.double()  # as the policy
         agent.policy.get_parameter("table").data = world.values(logits, table, agent.gamma)  # a perfect critic, if any
         agent.anchor.freeze_reference(agent.policy)
         return agent, true_gradient(world, logits, table, agent.gamma)

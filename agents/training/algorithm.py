@@ -96,7 +96,8 @@ class Algorithm(AgentSettings):
     def setup(self, env: VectorEnv, group_size: int | None) -> None:
         """Check the settings with the policy and an environment, and make the algorithm's further state.
 
-        Called before an environment is played in: at the end of the constructor, and by `set_env`.
+        Called before an environment is played in: at the end of the constructor, and by `set_env`. Modules and
+        parameters that it sets as attributes are trained and saved with the policy; see `learned.py`.
 
         Args:
             env: that is played in next.

@@ -25,6 +25,7 @@ from ..policies.base import MODEL, Policy
 from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, traits_of
 from ..settings import check_names, is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
+from .learned import train_too
 from .state import COUNTERS, own_parts_of, parts_of
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `Agent.get_parameters`
@@ -89,6 +90,7 @@ def _restore(
         agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
     if continue_env is None:
         continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
+    train_too(agent)  # those that a constructor made
     with reading(saved.path):
         for name, part in parts_of(agent).items():
             if name != "order" or "seed" not in given:  # which was drawn from the seed that is given

@@ -48,9 +48,11 @@ from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
+from .following import anchor_settings, follow_settings, keep_checked, optimizer_settings
 from .generators import Generators
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
+from .learned import learned_by, train_too
 from .metrics import is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, warn_of_float16
 from .player import Player, tell_verdicts
@@ -87,6 +89,7 @@ class Loop(Algorithm):
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         moment: the state for a checkpoint, from before the rollout that is being collected.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
+        settings_in_use: the settings by which the parts act, see `following.py`.
         extra_state: a caller's state for checkpoints: plain values and tensors, by name.
     """
 
@@ -125,7 +128,7 @@ class Loop(Algorithm):
         self.player: Player = player(self)
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
-        self._settings_in_use = {name: getattr(self, name) for name in declared_by(type(self))}
+        self.settings_in_use = {name: getattr(self, name) for name in declared_by(type(self))}
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
         """Make the policy that is trained, and the parts that update it; the settings have been set.
@@ -147,12 +150,12 @@ class Loop(Algorithm):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
-                self._keep_checked(name)
+                keep_checked(self, name)
         check_extras(self)
-        self.policy_optimizer = PolicyOptimizer(self.policy, **self._optimizer_settings())
+        self.policy_optimizer = PolicyOptimizer(self.policy, **optimizer_settings(self))
         self.teaching: Teaching | None = None if self.lesson is None else self.lesson.begun(self)
         if self.teaching is None:
-            self.anchor = Anchor(*self._anchor_settings())
+            self.anchor = Anchor(*anchor_settings(self))
         else:
             self.anchor = self.teaching.anchor
         self.reward_scale = RewardScale(self.gamma)
@@ -161,60 +164,18 @@ class Loop(Algorithm):
         self.generators = Generators(self.policy.device, self.seed)
         self.generator = self.generators.actions
 
-    def _optimizer_settings(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "schedule": self.lr_schedule,
-            "max_grad_norm": self.max_grad_norm,
-            "warmup_updates": self.warmup_updates,
-            "weight_decay": self.weight_decay,
-            "betas": (self.adam_beta1, self.adam_beta2),
-            "eps": self.adam_eps,
-        }
-
-    def _anchor_settings(self) -> tuple[float, str, str, str]:
-        return self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio
-
-    def _follow_settings(self, begun: bool = False) -> None:
-        """Check the settings that were set since the last update, and hand them to the parts that keep a copy.
-
-        Args:
-            begun: whether the policy that training starts from has been copied, if it is needed.
-
-        Raises:
-            ValueError: for a value that is not allowed.
-        """
-        declared = declared_by(type(self))
-        changed = [name for name in declared if getattr(self, name) is not self._settings_in_use.get(name, self)]
-        if not changed:
-            return
-        for name in changed:
-            self._keep_checked(name)
-        self.policy_optimizer.use(**self._optimizer_settings())
-        if self.teaching is None:
-            self.anchor.use(*self._anchor_settings())
-            if begun and self.kl_coef and self.anchor.reference is None:
-                raise ValueError(
-                    f"kl_coef={self.kl_coef:g} needs the policy that training started from, which was not kept; "
-                    "begin with a kl_coef above 0, such as 1e-9"
-                )
-        self.reward_scale.gamma, self.failure_watch.max_share = self.gamma, self.max_failed_share
-        self.own_episodes = processes.check_episodes(self.episodes_per_update, self.group_size)
-        self._settings_in_use = {name: getattr(self, name) for name in declared}
-
-    def _keep_checked(self, name: str) -> None:
-        """Check a setting; keep its default for the kind of policy if it is None."""
-        one = declared_by(type(self))[name]
-        value = one.check(getattr(self, name))
-        setattr(self, name, one.check(self.usual(name)) if value is None and one.by_kind else value)
-
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         """Play in this environment from the next rollout on; `group_size` is the user's argument."""
         compares = type(self).__name__ if self.compares_groups else None
         size = check_groups(env, group_size, self.episodes_per_update, compares)
         own_episodes = processes.check_episodes(self.episodes_per_update, size)
         self.longest = step_limit(env, self.max_steps, "max_steps") if self.uses_longest else 0
-        self.setup(env, size)
+        before = {name: vars(self)[name] for name in learned_by(self)}
+        with torch.random.fork_rng(devices=[]):  # as for the policy
+            torch.default_generator.manual_seed(self.seed)
+            self.setup(env, size)
+        vars(self).update(before)  # what has learned goes on
+        train_too(self)
         self.env, self.group_size, self.own_episodes = env, size, own_episodes
         self._vec_env: VecEnv | None = None
         self.moment: dict[str, Any] | None = None
@@ -352,7 +313,8 @@ class Loop(Algorithm):
         if self.unwritten.logger is None:
             name = tb_log_name or type(self).__name__
             self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, reset_num_timesteps))
-        self._follow_settings()
+        train_too(self)
+        follow_settings(self)
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 
@@ -364,7 +326,7 @@ class Loop(Algorithm):
         callback.on_training_start({"total_timesteps": goal}, globals())
         try:
             while getattr(self, counter) < goal:
-                self._follow_settings(begun=True)
+                follow_settings(self, begun=True)
                 self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
                 self.moment, self.updating = moment_of(self), False
                 rollout = self.collect_rollout(callback)

@@ -44,10 +44,23 @@ class MasterWeights:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = list(parameters)
-        self.masters = [nn.Parameter(p.detach().float()) if p.dtype in HALVES else p for p in self.parameters]
-        self._copied = [(p, m) for p, m in zip(self.parameters, self.masters, strict=True) if m is not p]
-        self._master_of = {id(p): m for p, m in zip(self.parameters, self.masters, strict=True)}
+        self.parameters: list[nn.Parameter] = []
+        self.masters: list[nn.Parameter] = []
+        self._copied: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self._master_of: dict[int, nn.Parameter] = {}
+        self.add(parameters)
+
+    def add(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Make masters of further parameters."""
+        for parameter in parameters:
+            master = nn.Parameter(parameter.detach().float()) if parameter.dtype in HALVES else parameter
+            self.parameters.append(parameter)
+            self.masters.append(master)
+            self._copied += [(parameter, master)] if master is not parameter else []
+            self._master_of[id(parameter)] = master
+
+    def __contains__(self, parameter: nn.Parameter) -> bool:
+        return any(parameter is known for known in self.parameters)
 
     def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the masters of some of the parameters."""
@@ -102,7 +115,7 @@ class PolicyOptimizer:
         policy: trained in place; any module, such as a reward model.
         learning_rate: a number or a function of the remaining progress (1 to 0).
         schedule: of a number: "linear" or "cosine" (it falls to 0), or "constant".
-        max_grad_norm: the actor's and the critic's gradient are each clipped to this norm, above 0.
+        max_grad_norm: the gradients of the actor, of the critic and of each `add` are clipped to this norm, above 0.
         warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
         weight_decay: λ; a step first multiplies by 1 - rate · λ (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101),
             except norms and biases: parameters with fewer than two dimensions.
@@ -138,10 +151,19 @@ class PolicyOptimizer:
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
-        self.sides = (self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy)))
+        self.sides = [self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy))]
         self.skipped = self.total_skipped = 0
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
+
+    def add(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Train further parameters, with a norm of their own; return whether any was not trained before."""
+        new = [parameter for parameter in parameters if parameter not in self.weights]
+        if new:
+            self.weights.add(new)
+            self.sides.append(self.weights.of(new))
+            self.adam.add_param_group({"params": self.sides[-1], "lr": self.rate})
+        return bool(new)
 
     def use(self, *, betas: tuple[float, float], eps: float, **others: Any) -> None:
         """Take these settings from the next `set_progress` on; the arguments are the constructor's."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypedDict
 import torch
 
 from .. import processes
+from .learned import learned_by
 
 
 class Counters(TypedDict):
@@ -103,6 +104,7 @@ def parts_of(agent: Any) -> dict[str, Stateful]:
         "optimizer": agent.policy_optimizer,
         **({} if agent.teaching is None else {"teaching": agent.teaching}),
         **{f"carried/{name}": part for name, part in agent.carried.items()},
+        **{f"learned/{name}": part for name, part in learned_by(agent).items()},
     }
 
 

@@ -70,7 +70,7 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
         loss = loss if is_own else 0 * loss  # a pass that only others need, who gather weights in it
         loss.backward()
         optimizer.weights.add_gradients()
-        figures.append(metrics if is_own else {})
+        figures.append(metrics | {"train/loss": loss.detach()} if is_own else {})
     processes.sum_gradients(optimizer.weights.masters)
     counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: moving.sum()}
     *found, counted = to_floats([*figures, counts])

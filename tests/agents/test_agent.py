@@ -48,7 +48,9 @@ def spoil(agent, what, updates):
     def spoiled_loss(batch):
         value, figures = loss(batch)
         bad = what if left[0] >= 0 else None
-        return value * (NAN if bad == "gradients" else 1), figures | ({"train/loss": NAN} if bad == "loss" else {})
+        if bad == "gradients":  # of the root at 0
+            value = value + (value - value.detach()).sqrt()
+        return value * (NAN if bad == "loss" else 1), figures
 
     agent.update, agent.loss = spoiled_update, spoiled_loss
 

@@ -1,0 +1,41 @@
+"""What an algorithm learns beside the policy: modules among the agent's attributes, such as a value head.
+
+They are trained by the policy's optimizer, unless an optimizer among the attributes holds their parameters, and they
+are saved. `setup` is where an algorithm makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import processes
+from ..settings import declared_by
+
+
+def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:
+    """Return the modules and optimizers among an agent's attributes by name, a parameter as a module around it."""
+    found = {}
+    for name, value in vars(agent).items():
+        if name in ("policy", "env") or name in declared_by(type(agent)):
+            continue
+        if isinstance(value, nn.Module | torch.optim.Optimizer):
+            found[name] = value
+        elif isinstance(value, nn.Parameter):
+            found[name] = nn.ParameterList([value])
+    return found
+
+
+def train_too(agent: Any) -> None:
+    """Move the agent's modules to its device, and train them with the policy."""
+    found = learned_by(agent).values()
+    others = [one for one in found if isinstance(one, torch.optim.Optimizer)]
+    elsewhere = {id(p) for one in others for group in one.param_groups for p in group["params"]}
+    for module in found:
+        if isinstance(module, nn.Module):
+            module.to(agent.device)
+            trained = [p for p in module.parameters() if p.requires_grad and id(p) not in elsewhere]
+            if agent.policy_optimizer.add(trained):
+                processes.same_start(module)
