@@ -34,6 +34,7 @@ from .options import (
     Training,
     VerifierArguments,
 )  # fmt: skip
+from .parameters import Size
 
 if TYPE_CHECKING:
     from rlenv.agents import Agent
@@ -92,8 +93,8 @@ class Evaluation(Config):
     plan_processes: int | None = option(
         default=None, help="With --dry-run: plan for so many processes of torchrun.", low=1, shown="those here"
     )
-    plan_memory: float | None = option(
-        default=None, help="With --dry-run: the memory of each one's GPU in GiB.", above=0, shown="what is free here"
+    plan_memory: int | None = option(
+        default=None, help="With --dry-run: the memory of each one's GPU.", kind=Size(), shown="what is free here"
     )
 
 

@@ -1,4 +1,4 @@
-"""Types of options: KEY=VALUE, files of problems, tokens."""
+"""Types of options: KEY=VALUE, sizes, files of problems, tokens."""
 
 from __future__ import annotations
 
@@ -35,6 +35,21 @@ class KeyValue(click.ParamType):
         except json.JSONDecodeError:
             return key, literal
         return key, literal if self.text and not isinstance(parsed, str) else parsed
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 80G or 512M: of 2^30 and 2^20."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is not a size such as 80G or 512M", param, ctx)
+        return int(float(match[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[match[2].upper()])
 
 
 class ProblemSource(click.Path):

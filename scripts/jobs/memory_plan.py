@@ -118,7 +118,7 @@ def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> i
     vllm = import_module("rlenv.agents.engines.vllm")
     if device != "cuda":
         return int(config.engine_args.get("kv_cache_memory_bytes", vllm.KV_CACHE))
-    total = free_for(config, device) if config.plan_memory else torch.cuda.mem_get_info()[1]
+    total = config.plan_memory or torch.cuda.mem_get_info()[1]
     return int(config.engine_args.get("gpu_memory_utilization", vllm.SHARE) * total)
 
 
@@ -161,7 +161,7 @@ def available(device: str) -> int | None:
 def free_for(config: TrainConfig, device: str) -> int | None:
     """Return the bytes that each process of the run that is planned has on its device; None if nobody knows."""
     if config.plan_memory:
-        return int(config.plan_memory * 2**30)
+        return int(config.plan_memory)
     free, planned = available(device), config.plan_processes or 1
     return free // planned if free is not None and device == "cpu" else free
 

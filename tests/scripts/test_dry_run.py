@@ -59,7 +59,7 @@ EVERY = "acting", "training", "optimizer step", "evaluation"
     ids=["micro-batches", "long answers", "warm start", "slots", "reference", "weights"],
 )
 def test_every_phase_that_does_not_fit_is_named_with_what_makes_it_fit(options, free, phases):
-    machine = ["--plan-memory", free / 2**10, "--device", "cpu"]
+    machine = ["--plan-memory", f"{free}M", "--device", "cpu"]
     outcome = dry_run("--json", *options, *machine)
     plan, (line,) = json.loads(outcome.stdout), outcome.stderr.splitlines()
     assert outcome.exit_code == 2 and f"{free}.0 MiB" in line
@@ -75,7 +75,7 @@ def test_every_phase_that_does_not_fit_is_named_with_what_makes_it_fit(options, 
 
 def test_what_a_run_does_already_is_not_proposed():
     options = ["--lora-rank", 4, "--dtype", "bfloat16", "--activation-checkpointing"]
-    remedies = json.loads(dry_run("--json", *MANY, *options, "--plan-memory", 2**-10).stdout)["remedies"].values()
+    remedies = json.loads(dry_run("--json", *MANY, *options, "--plan-memory", "1M").stdout)["remedies"].values()
     assert {*remedies} == {f"{AGAIN} fewer --max-new-tokens, --shard or a smaller --model"}
 
 
@@ -89,7 +89,7 @@ def test_a_plan_for_processes_is_that_of_the_processes(monkeypatch):
     assert [shards["bytes"][name] * 4 for name in held] == [one["bytes"][name] for name in held]
     assert four["bytes"]["KV cache"] * 4 == one["bytes"]["KV cache"] and four["processes"] == 4
     assert four["available"] * 4 == one["available"] == 2**33
-    gpu = planned(*MANY, "--plan-memory", 1.5)
+    gpu = planned(*MANY, "--plan-memory", "1.5G")
     assert gpu["available"] == 1.5 * 2**30 and gpu["peaks"]["acting"] < one["peaks"]["acting"], "nothing is packed"
     monkeypatch.setattr(processes, "size", lambda: 4)
     monkeypatch.setattr(processes, "rank", lambda: 0)
@@ -104,7 +104,7 @@ def test_seven_billion_parameters_on_eight_gpus(tmp_path):
     config = LlamaConfig(vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, **heads)
     config.save_pretrained(tmp_path)
     character_tokenizer(make_verifier("arith").alphabet).save_pretrained(tmp_path)
-    options = [*MANY, "--model", tmp_path, "--plan-processes", 8, "--plan-memory", 80, "--dtype", "bfloat16"]
+    options = [*MANY, "--model", tmp_path, "--plan-processes", 8, "--plan-memory", "80G", "--dtype", "bfloat16"]
     alone = dry_run("--json", *options)
     plan = json.loads(alone.stdout)
     assert plan["remedies"].keys() == {"acting", "training", "optimizer step", "evaluation"}

@@ -69,10 +69,10 @@ def test_one_infinite_log_probability_in_32_answers_ends_the_run_with_one_line(s
 
 def test_a_dry_run_starts_no_engine_and_counts_its_memory(started):
     plan = lambda *options: json.loads(done("train", "--dry-run", "--json", *SMALL, *options).stdout)  # noqa: E731
-    machine = ["--plan-memory", 1, "--device", "cuda"]
+    machine = ["--plan-memory", "1G", "--device", "cuda"]
     alone, remote = plan(*machine), plan(*machine, *ENGINE, "--engine-url", "http://localhost:1")
     beside, share = plan(*machine, *ENGINE), plan(*machine, *ENGINE, "--engine-arg", "gpu_memory_utilization=0.25")
-    on_cpu = plan("--plan-memory", 8, "--device", "cpu", *ENGINE)
+    on_cpu = plan("--plan-memory", "8G", "--device", "cpu", *ENGINE)
     assert [each["bytes"]["engine"] for each in (alone, remote, beside, share)] == [0, 0, int(0.4 * 2**30), 2**28]
     assert on_cpu["bytes"]["engine"] == 2**30 + on_cpu["bytes"]["weights"]
     assert alone["bytes"]["KV cache"] > 0 == remote["bytes"]["KV cache"] == beside["bytes"]["KV cache"]

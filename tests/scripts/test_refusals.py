@@ -43,8 +43,8 @@ train --config value.yaml | seed list
 train --config code.yaml | YAML constructor
 train --dry-run --env CartPole-v1 | --dry-run CartPole-v1
 train --plan-processes 8 | --plan-processes --dry-run
-train --plan-memory 80 | --plan-memory --dry-run
-train --dry-run --plan-memory 80G | '80G'
+train --plan-memory 80G | --plan-memory --dry-run
+train --dry-run --plan-memory 80 | '80' 80G
 train --dry-run --plan-processes 3 | episodes_per_update 256 3
 train --dry-run --shard | --shard --plan-processes
 train --model t5 | t5 "causal language model"
