@@ -11,7 +11,7 @@ from rlenv.agents.estimators.kl import k1
 from rlenv.agents.training.extras import micro_batches
 from rlenv.agents.training.metrics import is_logged
 
-from ..process.progress import Interrupt, Rate, before_first_end
+from ..process.progress import Interrupt, Rate
 from ..run.log import BetweenRollouts
 
 SHOWN = {  # of the last update
@@ -36,8 +36,7 @@ class ShowProgress(BaseCallback):
         self._ended = False  # whether any episode has
 
     def _on_training_start(self) -> None:
-        self._before = self.model.num_timesteps
-        self._rate = Rate(self.unit, self._before)
+        self._rate = Rate(self.unit, self.model.num_timesteps)
 
     def _on_rollout_end(self) -> None:
         last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
@@ -49,7 +48,7 @@ class ShowProgress(BaseCallback):
     def _on_step(self) -> bool:
         if not self._ended:
             self._ended = bool(self.locals["dones"].any())
-            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit))
+            self.show(self._rate(self.model.num_timesteps, ended=False))
         return not self.interrupt.signal
 
 

@@ -69,19 +69,17 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
 
 
 class Rate:
-    """Says how fast something such as "tokens" has been counted since the first count."""
+    """Says how fast steps of the environment, such as "tokens", have been counted since the first count."""
 
     def __init__(self, unit: str, count: int = 0) -> None:
         self.unit, self._begun, self._count = unit, time.monotonic(), count
 
-    def __call__(self, count: int) -> str:
-        """Return the rate, such as "1,234 tokens/s"."""
-        return f"{(count - self._count) / max(time.monotonic() - self._begun, 1e-9):,.0f} {self.unit}/s"
-
-
-def before_first_end(steps: int, unit: str) -> str:
-    """The note of progress while no episode has ended, such as "1,234 steps, no episode has ended yet"."""
-    return f"{steps:,} {unit}, no episode has ended yet"
+    def __call__(self, count: int, ended: bool = True) -> str:
+        """Return the rate, such as "1,234 tokens/s", or the steps taken while no episode has ended."""
+        steps = count - self._count
+        if not ended:
+            return f"{steps:,} {self.unit}, no episode has ended yet"
+        return f"{steps / max(time.monotonic() - self._begun, 1e-9):,.0f} {self.unit}/s"
 
 
 def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:
@@ -92,7 +90,7 @@ def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, A
         nonlocal done, steps
         all_of = count()  # the others have about as many
         done, steps = done + all_of * int(local["dones"].sum()), steps + all_of * taken
-        show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
+        show(min(done, episodes), rate(steps, ended=done > 0))
         return True
 
     return on_step
