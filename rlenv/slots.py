@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,77 +22,60 @@ if TYPE_CHECKING:
     from .dialogues import Dialogues
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
-Question = TypeVar("Question")
 Record = Callable[[Problem, dict[str, Any]], None]
 
 
-class Waiting(Generic[Question]):
-    """Questions that were asked, by slot or number, and the futures of their answers.
+class LateReplies:
+    """Turns that wait for replies from worker processes, by slot.
 
-    Answers are taken in the order asked, when `due` says so, whether or not they are there: so episodes do not depend
+    Replies are taken in the order asked, when `due` says so, whether or not they are there: so episodes do not depend
     on the clock. A pickled copy asks again.
 
     Args:
         judge: asked.
-        record: gets each problem and the infos of its verdict; None if nobody listens.
     """
 
-    def __init__(self, judge: Judge, record: Record | None = None) -> None:
-        self.judge, self.record = judge, record
-        self._asked: dict[int, tuple[Question, Future[Any]]] = {}
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self._asked: dict[int, tuple[Turn, Future[Reply]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        asked = {key: question for key, (question, _) in self._asked.items()}
-        return {"judge": self.judge, "record": self.record, "asked": asked}
+        return {"judge": self.judge, "turns": {slot: turn for slot, (turn, _) in self._asked.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["judge"], state["record"])  # type: ignore[misc]
-        self.add(state["asked"])
+        self.__init__(state["judge"])  # type: ignore[misc]
+        self.add(state["turns"])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[int]:
         return iter(self._asked)
 
-    def futures(self, questions: Sequence[Question]) -> Sequence[Future[Any]]:
-        """Ask, and return the futures of the answers."""
-        raise NotImplementedError
+    def add(self, turns: Mapping[int, Turn]) -> None:
+        """Have the worker processes make the replies to these turns."""
+        futures = self.judge.ask([turn.exchange for turn in turns.values()])
+        self._asked |= zip(turns, zip(turns.values(), futures, strict=True), strict=True)
 
-    def add(self, questions: Mapping[int, Question]) -> Sequence[Future[Any]]:
-        """Ask these questions, and return the futures of their answers."""
-        futures = self.futures(list(questions.values())) if questions else []
-        self._asked |= zip(questions, zip(questions.values(), futures, strict=True), strict=True)
-        return futures
-
-    def drop(self, keys: Iterable[int]) -> None:
-        """Give up the answers to these questions, as far as they were asked."""
-        for key in keys:
-            if key in self._asked:
-                self._asked.pop(key)[1].cancel()
+    def drop(self, slot: int) -> None:
+        """Give up the reply that a slot waits for, if any."""
+        if slot in self._asked:
+            self._asked.pop(slot)[1].cancel()
 
     def due(self, slots: int, going: int) -> int:
-        """Return how many answers are waited for now.
+        """Return how many replies are waited for now.
 
-        The oldest eighth of the slots' questions, if more than half of the slots wait or none goes on.
+        The oldest eighth of the slots' replies, if more than half of the slots wait or none goes on.
 
         Args:
             slots: how many there are.
-            going: how many go on without an answer.
+            going: how many go on without a reply.
         """
         is_due = bool(self._asked) and (going == 0 or len(self._asked) > slots / 2)
         return max(int(TAKEN_SHARE * slots), 1) if is_due else 0
 
-    def take(self, most: int) -> dict[int, tuple[Question, Any]]:
-        """Wait for the oldest answers; return them with their questions."""
+    def take(self, most: int) -> dict[int, tuple[Turn, Reply]]:
+        """Wait for the oldest replies; return them with their turns."""
         keys = list(islice(self._asked, most))
         answers = [self._asked[key][1].result() for key in keys]
         return {key: (self._asked.pop(key)[0], answer) for key, answer in zip(keys, answers, strict=True)}
-
-
-class LateReplies(Waiting[Turn]):
-    """Turns that wait for replies from worker processes, by slot."""
-
-    def futures(self, questions: Sequence[Turn]) -> list[Future[Reply]]:
-        """Have the worker processes make the replies."""
-        return self.judge.ask([turn.exchange for turn in questions])
 
 
 class Slots:
@@ -146,7 +130,7 @@ class Slots:
         """Give up the dialogues of these slots that are not over, and the replies that they wait for."""
         for row in rows:
             if self.replies is not None:
-                self.replies.drop([row])
+                self.replies.drop(row)
             if row in self.exchanges:
                 self.other_side.judge.close(self.exchanges[row])
             self.waiting[row] = False
@@ -235,51 +219,50 @@ class LateVerdict(Future[dict[str, Any]]):
         return super().exception(timeout)
 
 
-class LateVerdicts(Waiting[tuple[Problem, str]]):
+class LateVerdicts:
     """Problems and completions that are judged while other episodes run; the curriculum hears of them afterwards.
 
     With worker processes, judging starts at once. Any other verifier judges everything that is waiting in one batch
-    when the first result is asked for.
+    when the first result is asked for. A pickled copy has them judged again.
+
+    Args:
+        judge: judges.
+        record: gets each problem and the infos of its verdict; None if nobody listens.
     """
 
     def __init__(self, judge: Judge, record: Record | None = None) -> None:
-        super().__init__(judge, record)
+        self.judge, self.record = judge, record
+        self._kept: deque[LateVerdict] = deque()  # that are to be recorded
         self._unjudged: list[LateVerdict] = []
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "wanted": [late.asked for late in self._kept()]}
+        kept = [(late.problem, late.completion, late.asked) for late in self._kept]
+        return {"judge": self.judge, "record": self.record, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for late, wanted in zip(self._kept(), state["wanted"], strict=True):
-            late.asked = wanted
-
-    def _kept(self) -> list[LateVerdict]:
-        return [cast(LateVerdict, future) for _, future in self._asked.values()]
+        self.__init__(state["judge"], state["record"])  # type: ignore[misc]
+        self.submit([problem for problem, _, _ in state["kept"]], [text for _, text, _ in state["kept"]])
+        for late, (_, _, asked) in zip(self._kept, state["kept"], strict=True):
+            late.asked = asked
 
     @staticmethod
     def help(judge: Judge) -> bool:
         """Tell whether late verdicts save time."""
         return judge.pool is not None or judge.verifier.execution.prefers_batches
 
-    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[Future[Any]]:
-        """Take completions and return the futures of their verdicts, which are kept if somebody listens."""
-        pairs = list(zip(problems, completions, strict=True))
-        first = next(reversed(self._asked), -1) + 1
-        return self.futures(pairs) if self.record is None else self.add(dict(enumerate(pairs, first)))
-
-    def futures(self, questions: Sequence[tuple[Problem, str]]) -> list[LateVerdict]:
-        """Have the completions judged, now or in a batch."""
-        late = [LateVerdict(*pair, self._judge_waiting) for pair in questions]
+    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
+        """Have completions judged, now or in a batch; return the futures, which are kept if somebody listens."""
+        made = [LateVerdict(*pair, self._judge_waiting) for pair in zip(problems, completions, strict=True)]
         if self.judge.pool is None:
             with self._lock:
-                self._unjudged += late
-            return late
-        judged = self.judge.pool.submit([one.problem for one in late], [one.completion for one in late])
-        for one, future in zip(late, judged, strict=True):
-            future.add_done_callback(lambda done, one=one: self._resolve(one, done.result))  # type: ignore[misc]
-        return late
+                self._unjudged += made
+        else:
+            for late, future in zip(made, self.judge.pool.submit(problems, completions), strict=True):
+                future.add_done_callback(lambda done, late=late: self._resolve(late, done.result))  # type: ignore[misc]
+        if self.record is not None:
+            self._kept += made
+        return made
 
     def flush(self, going: int) -> None:
         """Record verdicts in the curriculum: all if no slot goes on, else only up to the first one not yet requested.
@@ -287,15 +270,17 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
         Raises:
             Exception: of the verifier, unless it was raised already when the verdict was requested.
         """
-        for number, late in zip(list(self._asked), self._kept(), strict=True):
-            if self.record is None or (going and not late.asked):
-                return
-            del self._asked[number]
+        while self.record is not None and self._kept and (not going or self._kept[0].asked):
+            late = self._kept.popleft()
             error = late.exception()
             if error is None:
                 self.record(late.problem, late.result())
             elif not late.asked:
                 raise error
+
+    def forget(self) -> None:
+        """Record nothing of what was submitted so far."""
+        self._kept.clear()
 
     def _judge_waiting(self) -> None:
         verdicts = Future[list[Verdict]]()

@@ -221,7 +221,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """
         self.task.stream.load_state_dict(state["stream"])
         if self._slots.verdicts is not None:
-            self._slots.verdicts.drop(list(self._slots.verdicts))
+            self._slots.verdicts.forget()
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         self._next_episode = begun * self.task.group_size
         self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
