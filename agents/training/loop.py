@@ -128,6 +128,7 @@ class Loop(Algorithm):
         self.player: Player = player(self)
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
+        self._log_name: str | None = None  # of the logger that `learn` made
         self.settings_in_use = {name: getattr(self, name) for name in declared_by(type(self))}
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
@@ -233,6 +234,18 @@ class Loop(Algorithm):
     def set_logger(self, logger: Logger) -> None:
         """Use this logger instead of one configured by `learn`, also for unwritten figures from a checkpoint."""
         self.unwritten.use(logger)
+        self._log_name = None
+
+    def _configure_logger(self, name: str | None, anew: bool) -> None:
+        """Make the logger, unless one was set: a folder of its own for a curve that begins anew, or by another name."""
+        if known := self.unwritten.logger:
+            other = anew or name not in (None, self._log_name)
+            if self._log_name is None or self.tensorboard_log is None or not other:
+                return
+            known.close()
+        name = name or self._log_name or type(self).__name__
+        self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, anew))
+        self._log_name = name
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out the recorded figures: for metrics, the mean over the updates since the last time."""
@@ -310,9 +323,7 @@ class Loop(Algorithm):
         self._sizes_itself = False
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        if self.unwritten.logger is None:
-            name = tb_log_name or type(self).__name__
-            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, reset_num_timesteps))
+        self._configure_logger(tb_log_name, reset_num_timesteps)
         train_too(self)
         follow_settings(self)
         self.anchor.freeze_reference(self.policy)

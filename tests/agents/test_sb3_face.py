@@ -123,6 +123,20 @@ def test_runs_of_tensorboard_are_named_after_the_agent(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"Reinforce_1", "Reinforce_2", "own_1"}
 
 
+def test_a_curve_that_begins_anew_or_has_another_name_gets_a_folder_of_its_own(tmp_path):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, tensorboard_log=str(tmp_path), **CPU)
+    new = []
+    for given in ({}, {"reset_num_timesteps": False}, {}, {"tb_log_name": "own", "reset_num_timesteps": False}):
+        before = {*tmp_path.iterdir()}
+        agent.learn(total_episodes=2, **given)
+        new.append([path.name for path in {*tmp_path.iterdir()} - before])
+    assert new == [["Reinforce_1"], [], ["Reinforce_2"], ["own_0"]]
+    own = agent.logger
+    agent.set_logger(own)
+    agent.learn(total_episodes=2)
+    assert agent.logger is own and len([*tmp_path.iterdir()]) == 3
+
+
 # Acting, and values of observations.
 
 
