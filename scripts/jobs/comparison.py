@@ -36,7 +36,7 @@ from ..process.progress import say
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe
 from ..reports.held_out import check_enough, problem_figures
-from ..run.folder import LOCK, RESULT, model_of, write_json
+from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
 from . import session
 from .model_defaults import passes, warm_start_steps
 
@@ -290,6 +290,7 @@ def claim(config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str
     }
     settings = json.loads(json.dumps(options, default=str))
     busy = f"another rlenv compare is running in {str(folder)!r}"
+    check_place(folder)
     if folder.exists() and any(folder.iterdir()):
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")

@@ -27,7 +27,7 @@ from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals
 from ..reports.held_out import problem_figures
 from ..reports.rules import MOST_CUT
-from ..run.folder import content_of, write_json, write_text
+from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples
 from . import session
 from .subject import Subject, find
@@ -209,6 +209,7 @@ def _file(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: 
     digest = hashlib.blake2b(json.dumps(settings, default=str, sort_keys=True).encode(), digest_size=4).hexdigest()
     name = "-".join([settings["subject"], settings["split"], *filter(None, how), digest])
     path = out or home / f"{name}.jsonl"
+    check_place(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=path.parent).close()  # a folder that cannot be written is an error before the work
     return path

@@ -22,7 +22,7 @@ from rlenv.agents.training.reward_model import make_reward_model, merged, save_r
 from rlenv.tokenizer import load_tokenizer
 
 from ..reports.model_card import write_card
-from ..run.folder import BEST, MODEL, RunFolder, checkpoint_of, reward_model_of
+from ..run.folder import BEST, MODEL, RunFolder, check_place, checkpoint_of, reward_model_of
 
 MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
@@ -94,6 +94,7 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
 
 def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
     """Refuse a folder with a run or a checkpoint, or without --overwrite, with anything but an earlier export."""
+    check_place(folder)
     inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))
     if inside or RunFolder(folder).checkpoints() or checkpoint.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{str(folder)!r} holds a run or a checkpoint, or is in one; choose another folder")

@@ -254,6 +254,7 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
     if log_dir is None:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
         return next(path for path in candidates if not path.exists())
+    check_place(log_dir)
     RunFolder(log_dir).check_free(overwrite)
     return log_dir
 
@@ -268,6 +269,17 @@ def own_folder(run: RunFolder, held: ExitStack) -> RunFolder:
     own = RunFolder(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="rlenv-process-")), "run"))
     own.path.mkdir()
     return own
+
+
+def check_place(folder: Path) -> None:
+    """Check that a folder can be made here: no part of its path is a file.
+
+    Raises:
+        ValueError: naming the file or folder in its place.
+    """
+    for part in (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise ValueError(f"the folder {str(folder)!r} cannot be made: {str(part)!r} is not a folder")
 
 
 # What a user's word for a run stands for.

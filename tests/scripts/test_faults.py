@@ -30,12 +30,11 @@ def raised(error):
         (OSError(errno.EROFS, "no", b"/runs/x"), "'/runs/x': Read-only file system; check"),
         (FileNotFoundError(errno.ENOENT, "gone", "runs/x"), "'runs/x': No such file or directory; check"),
         (Exception("I/O error: No space left on device (os error 28)"), "a file: No space left on device; free"),
-        (NotADirectoryError(errno.ENOTDIR, "no", "thesis.tex/run"), "'thesis.tex/run': Not a directory; check"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), None),
         (OSError("a library's own words"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
-    ids=["full", "permission", "read-only", "vanished", "in Rust", "in a file", "network", "words", "torch"],
+    ids=["full", "permission", "read-only", "vanished", "in Rust", "network", "words", "torch"],
 )
 def test_faults_of_the_disk_are_one_line_and_others_stay_loud(error, said):
     explained = explain(raised(error))

@@ -48,6 +48,7 @@ train --dry-run --plan-memory 80 | '80' 80G
 train --dry-run --plan-processes 3 | episodes_per_update 256 3
 train --dry-run --shard | --shard --plan-processes
 train --model t5 | t5 "causal language model"
+train --log-dir thesis.tex/run | thesis.tex folder
 train --log-dir {pole} | --overwrite
 train --log-dir papers --overwrite | 'not a run folder'
 train --log-dir {pole} --overwrite --learning-rate nan | --learning-rate
@@ -140,6 +141,7 @@ def write_inputs(folder):
         "list.yaml": "- 1\n",
         "value.yaml": "seed: [1]\n",
         "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",
+        "thesis.tex": "years of work",
         "papers/thesis.tex": "years of work",
         "notes.jsonl": "my notes\n",
         "torn/config.json": "{",
