@@ -79,6 +79,7 @@ class ProblemStream:
             None for every problem in turn.
 
     Attributes:
+        listed: the listed problems of this split; empty if the verifier samples them.
         curriculum: what chooses, of either kind; None if nothing does.
         sizes: how many listed problems each split has; empty if the verifier samples them.
         names_splits: whether any listed problem names its split.
@@ -111,16 +112,16 @@ class ProblemStream:
         self.names_splits = False
         self._made: dict[tuple[int, int], Prompt] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
-        self._listed: Problems | None = None
+        self.listed = Problems([])
         if problems is not None:
-            self._listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
+            self.listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice is not None:
             check_choice("prompt_choice", prompt_choice, ["thompson"])
         if prompt_choice is not None and curriculum is not None:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):
-            if self._listed is not None:
+            if self.listed:
                 self._groups = _grouped(self._keys if curriculum is None else self._checked_levels())
                 if curriculum is None:  # arms have numbers, in the order in which they come first
                     self._groups = dict(enumerate(self._groups.values()))
@@ -130,14 +131,9 @@ class ProblemStream:
             self.curriculum = ThompsonChoice(numbers) if curriculum is None else Curriculum(numbers, curriculum)
 
     @property
-    def listed(self) -> Sequence[Problem]:
-        """The listed problems of this split; empty if the verifier samples them."""
-        return () if self._listed is None else self._listed
-
-    @property
     def digest(self) -> str:
         """A hash of the listed problems of this split; empty if the verifier samples them."""
-        return "" if self._listed is None else self._listed.digest
+        return self.listed.digest if self.listed else ""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, a hash of the listed problems and the curriculum's progress, in plain values."""
@@ -180,12 +176,12 @@ class ProblemStream:
         place = self.seed, index
         if place not in self._made:
             rng = random.Random(f"{self.seed}/{self.split}/{index}")
-            if self._listed is None:
-                self._made[place] = self._sampled(rng, self.verifier.sample)
-            else:
-                epoch, position = divmod(index, len(self._listed))
+            if self.listed:
+                epoch, position = divmod(index, len(self.listed))
                 row = self._order(self.seed, epoch)[position]
-                self._made[place] = self._of_list(row, range(len(self._listed)), rng)
+                self._made[place] = self._of_list(row, range(len(self.listed)), rng)
+            else:
+                self._made[place] = self._sampled(rng, self.verifier.sample)
             if len(self._made) > _KEPT:
                 del self._made[next(iter(self._made))]  # the oldest
         return self._made[place]
@@ -236,9 +232,8 @@ class ProblemStream:
 
     def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Prompt:
         """Return a listed problem, or the first of others, drawn at random, that is short enough."""
-        assert self._listed is not None
         for _ in range(_TRIES):
-            if (prompt := self._listed.prompt(row, self._encode)) is not None:
+            if (prompt := self.listed.prompt(row, self._encode)) is not None:
                 return prompt
             row = rng.choice(others)
         raise ValueError(f"of {_TRIES} listed problems none was short enough; pass a larger --max-prompt-tokens")
