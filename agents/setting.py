@@ -38,7 +38,6 @@ class Setting:
         above: instead of `low`, the exclusive lower bound of a number.
         below: instead of `high`, the exclusive upper bound of a number.
         one_of: the allowed names, from a Literal.
-        checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
         checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
         starts: whether the first value of a function of progress has to be in the range, too.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
@@ -59,7 +58,6 @@ class Setting:
     above: float | None = None
     below: float | None = None
     one_of: tuple[str, ...] = ()
-    checked: bool = True
     checked_by: Callable[[Any], Any] | None = None
     starts: bool = True
     saved: bool = True
@@ -86,7 +84,7 @@ class Setting:
         Raises:
             ValueError: naming the setting, the value and the allowed ones.
         """
-        if not self.checked or (value is None and self.optional):
+        if value is None and self.optional:
             return value
         if self.checked_by is not None:
             return self.checked_by(value)
@@ -114,7 +112,7 @@ class Setting:
     @property
     def allowed(self) -> str:
         """The allowed values, in words; empty if the type says it."""
-        if self.one_of or not self.checked or self.kind in ("bool", "other"):
+        if self.one_of or self.kind in ("bool", "other"):
             return ", ".join(self.one_of)
         low, high, above, below = self.bounds
         least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"

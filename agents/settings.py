@@ -136,9 +136,17 @@ class WithSettings:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check every setting by itself, and keep it as its type."""
+        """Check the settings, one by one and together, and keep each as its type; a default by kind may stay None.
+
+        Raises:
+            ValueError: for a value that is not allowed.
+        """
         for name, one in self._declared.items():
             setattr(self, name, one.check(getattr(self, name)))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Check the settings together, before anything is made; `setup` checks the algorithm's requirements."""
 
     def refuse_idle(self, where: str, *names: str) -> None:
         """Refuse settings that have no effect, unless they are the default: checkpoints keep all.

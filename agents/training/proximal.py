@@ -82,7 +82,7 @@ class ProximalAgent(PassesAgent):
     max_ratio: float | None = setting(
         default=None,
         help="δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
-        checked=False,
+        above=1,
         more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
         'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
     )

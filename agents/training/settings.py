@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..settings import Converted, OrDefault, WithSettings, check_names, declared_by, kept_of, plain, setting
+from ..settings import Converted, OrDefault, WithSettings, check_names, kept_of, plain, setting
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +40,8 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_names(self.agent, self.settings, [*signature_of_config(self.agent).parameters])
-        checked = object.__new__(self.agent)
-        for name, one in declared_by(self.agent).items():
-            setattr(checked, name, self.settings.get(name, one.default))
+        checked = object.__new__(self.agent)  # its class has the defaults
+        vars(checked).update(self.settings)
         AgentSettings.__post_init__(checked)
         self.settings = {name: getattr(checked, name, value) for name, value in self.settings.items()}
 
@@ -269,7 +268,6 @@ class AgentSettings(WithSettings):
     engine: Any = setting(
         default=None,
         help="What writes the episodes: vllm.",
-        checked=False,
         saved=False,
         commands=TRAIN,
         heading="Engine (text)",
@@ -297,16 +295,7 @@ class AgentSettings(WithSettings):
         heading="Engine (text)",
     )
     tensorboard_log: str | None = setting(default=None, help="Folder for TensorBoard.", saved=False)
-    verbose: int = setting(default=0, help="1 prints a table every `log_interval` updates.", checked=False, saved=False)
-
-    def __post_init__(self) -> None:
-        """Check the settings, one by one and together; settings that depend on the kind of policy may stay None.
-
-        Raises:
-            ValueError: for a value that is not allowed.
-        """
-        super().__post_init__()
-        self._check_together()
+    verbose: int = setting(default=0, help="1 prints a table every `log_interval` updates.", low=0, saved=False)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -320,7 +309,7 @@ class AgentSettings(WithSettings):
         return usual if self.mismatch is None else None if self.mismatch == "none" else self.mismatch
 
     def _check_together(self) -> None:
-        """Check the settings together, before anything is made; `setup` checks the algorithm's requirements."""
+        """Check an engine, a mismatch and a shard, and refuse settings that have no effect."""
         from ..fsdp import check_shard  # it imports torch
 
         check_shard(self.shard)
