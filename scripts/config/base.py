@@ -27,6 +27,7 @@ LOCAL = (  # options of one invocation, not of the run
     "log_dir", "overwrite", "as_json", "resume", "trust_checkpoint", "dry_run", "report", "process_timeout",
     "plan_processes", "plan_memory",
 )  # fmt: skip
+EXCLUSIVE = (("timesteps", "episodes"), ("save_every", "save_every_updates"))
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float, "str": str}
 
 
@@ -339,6 +340,18 @@ def by_field(cls: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:
     settings = {name: value for name, value in options.items() if name not in field_names(cls)}
     fields_alone = {name: value for name, value in options.items() if name not in settings}
     return fields_alone | ({"settings": {**fields_alone.get("settings", {}), **settings}} if settings else {})
+
+
+def overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a file, or of the run that is resumed, in which those given now replace others.
+
+    One of two options that exclude each other replaces the other one; settings of the agent are added.
+    """
+    pairs = [each for pair in EXCLUSIVE for each in (pair, pair[::-1])]
+    replaced = {other for name, other in pairs if above.get(name) is not None}
+    kept = {name: value for name, value in below.items() if name not in replaced}
+    settings = {**below.get("settings", {}), **above.get("settings", {})}
+    return kept | above | ({"settings": settings} if settings else {})
 
 
 def _spellings(cls: type[Config]) -> dict[str, str]:

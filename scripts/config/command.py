@@ -83,7 +83,7 @@ class Command(Examples, click.Command):
 
     def _config(self, ctx: click.Context, cls: type[Config]) -> Config:
         """Return the config of this command line; its options are no longer parameters."""
-        from .base import by_field, check_free, parameters, read_file
+        from .base import by_field, check_free, overlaid, parameters, read_file
 
         file: Path | None = ctx.params.pop("config_file", None)
         source = {name: ctx.get_parameter_source(name) for name in parameters(cls)}
@@ -97,9 +97,7 @@ class Command(Examples, click.Command):
             for name, each in values.items()
         }
         check_free("--agent-arg", plain.get("settings", ()), parameters(cls))
-        values, below = by_field(cls, plain), {} if file is None else read_file(cls, file)
-        both = [each["settings"] for each in (below, values) if "settings" in each]
-        config = cls(**below | values | ({"settings": {**both[0], **both[-1]}} if both else {}))
+        config = cls(**overlaid({} if file is None else read_file(cls, file), by_field(cls, plain)))
         config.typed = frozenset(typed)
         for name, one in parameters(cls).items():
             if getattr(one, "needed", False) and name not in config.chosen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -300,22 +300,13 @@ class Budget(Config):
     )
     episodes: int | None = option(default=None, help="Episodes, instead of --timesteps.", low=1)
 
-    def one_budget(self: B) -> B:
-        """Return the config with at most one of --timesteps and --episodes; the command line wins over a file.
-
-        Raises:
-            ValueError: if the command line, or the file, sets both.
-        """
-        both = ("timesteps", "episodes")
-        if None in (self.timesteps, self.episodes):
-            return self
-        wanted = [name for name in both if name in self.typed]
-        if len(wanted) != 1:
+    def __post_init__(self) -> None:
+        """Refuse two budgets."""
+        if None not in (self.timesteps, self.episodes):
             raise ValueError("--timesteps and --episodes exclude each other")
-        return self.but(**dict.fromkeys(both) | {wanted[0]: getattr(self, wanted[0])})
+        super().__post_init__()
 
 
-B = TypeVar("B", bound=Budget)
 ADAPTER = tuple(parameters(AdapterOptions))
 _ENGINE = [name for name, one in declared("train").items() if one.heading == EngineOptions.heading]  # type: ignore[attr-defined]
 TEXT_ONLY = (*parameters(Training), *parameters(Sft), *ADAPTER, *parameters(EngineOptions), *_ENGINE)

@@ -100,7 +100,6 @@ def _agents(names: str) -> list[str]:
 
 def _with_defaults(config: CompareConfig) -> CompareConfig:
     """Return the config with the defaults that depend on the environment."""
-    config = config.one_budget()
     text, filled = config.is_text, dict[str, Any]()
     if config.timesteps is None and config.episodes is None:
         filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}

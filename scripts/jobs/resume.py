@@ -16,7 +16,7 @@ from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
-from ..config.base import LOCAL, field_names, named, read_table
+from ..config.base import LOCAL, field_names, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -58,9 +58,8 @@ def begun_config(config: R) -> R:
         raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
     begun = read_table(type(config), kept, f"{config.resume / CONFIG} sets ")
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
-    changes = {name: getattr(config, name) for name in config.chosen & field_names(type(config))}
-    changes["settings"] = {**begun.get("settings", {}), **config.settings}
-    whole = type(config)(**own | changes)
+    changes = {name: getattr(config, name) for name in config.chosen & field_names(type(config)) | {"settings"}}
+    whole = type(config)(**overlaid(own, changes))
     whole.typed = config.typed
     return whole
 

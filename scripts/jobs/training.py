@@ -116,7 +116,8 @@ def _begun(config: TrainConfig) -> tuple[TrainConfig, str]:
         ValueError: for a config that is wrong, in one line.
     """
     resumed = config.resume is not None
-    config = _checked(begun_config(config) if resumed else with_task(config))
+    config = begun_config(config) if resumed else with_task(config)
+    _check(config)
     if restarts() and not resumed:
         raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
     device = meet(config.device, config.process_timeout)
@@ -173,13 +174,8 @@ def _keep_reason(job: TrainJob, error: Exception, why: str) -> None:
         job.run.write(RESULT, job.result() | {"stopped": why, "error": type(error).__name__})
 
 
-def _checked(config: TrainConfig) -> TrainConfig:
-    """Return the config, without the options that another one replaces.
-
-    Raises:
-        ValueError: for options that exclude each other.
-    """
-    config = config.one_budget()
+def _check(config: TrainConfig) -> None:
+    """Refuse options that exclude each other, and a tracker that is not installed."""
     for name in ("plan_processes", "plan_memory"):
         if getattr(config, name) is not None and not config.dry_run:
             raise ValueError(f"{config.flag(name)} plans a run that is not started here: pass --dry-run, too")
@@ -187,16 +183,13 @@ def _checked(config: TrainConfig) -> TrainConfig:
             raise ValueError(
                 f"{config.flag(name)} is for a plan without torchrun, which has started {count()} processes"
             )
-    if "save_every" in config.typed:
-        if "save_every_updates" in config.typed:
-            raise ValueError("--save-every and --save-every-updates exclude each other")
-        config = config.but(save_every_updates=None)
+    if config.typed >= {"save_every", "save_every_updates"}:
+        raise ValueError("--save-every and --save-every-updates exclude each other")
     for name in ("eval_every", "stop_reward"):
         if config.eval_episodes == 0 and (value := getattr(config, name)):
             raise ValueError(f"--eval-episodes 0 and {config.flag(name)} {value:g} exclude each other")
     if config.track is not None:
         library(config.track)  # before any work
-    return config
 
 
 def show(run: TrainedRun, as_json: bool) -> None:
