@@ -56,10 +56,15 @@ class Agent(Loop):
             state: the state that the last call returned, None at first.
             episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
             deterministic: whether to take the likeliest action instead of sampling one.
+
+        Raises:
+            ValueError: for observations of another shape than those of training.
         """
         single = _is_single(self.env.single_observation_space, observation)
         device = self.generator.device
         obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+        if not self.policy.obs_from_actions:
+            _check_shapes(self.env.single_observation_space, obs)
         slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         if episode_start is None:
             episode_start = np.full(slots, state is None)
@@ -271,3 +276,13 @@ def _is_single(space: spaces.Space, observation: Any) -> bool:
         key, part = next(iter(space.spaces.items()))
         return np.ndim(observation[key]) == len(part.shape or ())
     return np.ndim(observation) == len(space.shape or ())
+
+
+def _check_shapes(space: spaces.Space, obs: Any) -> None:
+    """Check that each part of a batch of observations has the shape of the space."""
+    parts = space.spaces.items() if isinstance(space, spaces.Dict) else [("", space)]
+    for key, part in parts:
+        shape, wanted = tuple(np.shape(obs[key] if key else obs)[1:]), tuple(part.shape or ())
+        if shape != wanted:
+            name = f"the observation {key!r}" if key else "an observation"
+            raise ValueError(f"predict: {name} has shape {shape}; allowed: {wanted}, or (N, ...) for N observations")

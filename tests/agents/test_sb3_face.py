@@ -140,6 +140,25 @@ def test_a_curve_that_begins_anew_or_has_another_name_gets_a_folder_of_its_own(t
 # Acting, and values of observations.
 
 
+class OneStep(gym.Env):
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space):
+        self.observation_space = observation_space
+
+
+@pytest.mark.parametrize(("shape", "said"), [((5,), "(5,)"), ((3, 5), "(5,)"), ((1, 2, 4), "(2, 4)"), ((3,), "(3,)")])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_predict_names_the_shape_that_does_not_fit(shape, said, keyed):
+    space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    env = OneStep(spaces.Dict({"seen": space}) if keyed else space)
+    agent = Reinforce("MlpPolicy", env, **CPU)
+    obs = np.zeros(shape, np.float32)
+    name = "the observation 'seen'" if keyed else "an observation"
+    with pytest.raises(ValueError, match=re.escape(f"{name} has shape {said}; allowed: (4,)")):
+        agent.predict({"seen": obs} if keyed else obs)
+
+
 def test_predict_stays_inside_a_box():
     agent = Reinforce("MlpPolicy", "Pendulum-v1", **CPU)
     with torch.no_grad():
