@@ -7,9 +7,11 @@ import copy
 import difflib
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -301,7 +303,12 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
     """
     import yaml  # slow
 
-    kind, parse = ("YAML", yaml.safe_load) if path.suffix in (".yaml", ".yml") else ("JSON", json.loads)
+    class Loader(yaml.SafeLoader):
+        """YAML 1.1, in which 1e-3 is a text and 1.0e-3 a number, with both as numbers."""
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+e[-+]?\d+$", re.I), "+-0123456789")
+    is_yaml = path.suffix in (".yaml", ".yml")
+    kind, parse = ("YAML", partial(yaml.load, Loader=Loader)) if is_yaml else ("JSON", json.loads)
     try:
         table = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -152,7 +152,7 @@ class OneStep(gym.Env):
 def test_predict_names_the_shape_that_does_not_fit(shape, said, keyed):
     space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     env = OneStep(spaces.Dict({"seen": space}) if keyed else space)
-    agent = Reinforce("MlpPolicy", env, **CPU)
+    agent = Reinforce("MultiInputPolicy" if keyed else "MlpPolicy", env, **CPU)
     obs = np.zeros(shape, np.float32)
     name = "the observation 'seen'" if keyed else "an observation"
     with pytest.raises(ValueError, match=re.escape(f"{name} has shape {said}; allowed: (4,)")):

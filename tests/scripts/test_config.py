@@ -52,6 +52,14 @@ def test_a_file_of_what_is_not_the_default_is_read_back_as_it_was_meant(tmp_path
     assert again == config and again.chosen == {*options, "settings", *settings} and again.typed == frozenset()
 
 
+def test_numbers_of_a_file_need_no_point(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("settings: {learning_rate: 1e-3, kl_coef: 5E-2, gamma: +1e+0, adam_eps: 1.5e-6}\ncue: '1e3'\n")
+    config = rlenv.TrainConfig.from_file(path)
+    assert config.settings == {"learning_rate": 0.001, "kl_coef": 0.05, "gamma": 1.0, "adam_eps": 1.5e-6}
+    assert config.cue == "1e3"
+
+
 def test_an_agent_is_given_with_its_settings(tmp_path):
     """`agent` and `settings` by themselves, and a class with its settings: one config."""
     own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
