@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import get_json_schema
 
 from rlenv._checks import first_line
-from rlenv.verifiers.conversation import Message, shown, with_calls
+from rlenv.verifiers.conversation import Message, PromptText, as_messages, shown, with_calls
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, as_call
 from rlenv.verifiers.text import conclusion
 
@@ -64,7 +64,7 @@ class Chat:
         self.tokenizer, self.system_prompt, self.tools = tokenizer, system_prompt, tools
         self._skeletons: dict[tuple[str, ...], list[str | int]] = {}
 
-    def pieces(self, prompt: str | Sequence[Message]) -> list[Piece]:
+    def pieces(self, prompt: PromptText) -> list[Piece]:
         """Return the rendering of a conversation, or of a text as the user's message, in pieces.
 
         The template first renders stand-ins for the contents, so that its own text is known whatever the messages say.
@@ -161,8 +161,8 @@ class Chat:
             return _of_user(messages)
         return list(messages)
 
-    def _messages(self, prompt: str | Sequence[Message]) -> list[Message]:
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    def _messages(self, prompt: PromptText) -> list[Message]:
+        messages = as_messages(prompt)
         has_system = messages[0]["role"] == "system"
         said = [messages[0]["content"]] if has_system else [] if self.system_prompt is None else [self.system_prompt]
         if self.tools and not self._shows_tools:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlenv.verifiers import Problem, Reply, Verdict
 from rlenv.verifiers.base import REPLIED, Completion, in_range
-from rlenv.verifiers.conversation import Message, text_of
+from rlenv.verifiers.conversation import as_messages, text_of
 
 from .encoder import CUT
 from .encoding import Encoding
@@ -36,9 +36,7 @@ class Dialogues:
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""
-        prompt = problem.prompt
-        messages = [_user(prompt)] if isinstance(prompt, str) else list(prompt)
-        return Exchange(problem, self.encoding.encoder.is_chat(prompt), messages)
+        return Exchange(problem, self.encoding.encoder.is_chat(problem.prompt), as_messages(problem.prompt))
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
         """Ask for the replies to turns that ended in one step, all together, and return the answers."""
@@ -67,9 +65,9 @@ class Dialogues:
             turn.exchange.counts.update(reply.counts)
             turn.exchange.paid += reply.reward
             if tokens is not None:
-                turn.exchange.messages += _messages(reply)
+                turn.exchange.messages += as_messages(reply.content)
                 if REPLIED in self.judge.verifier.inputs:
-                    turn.exchange.turns[-1].reply = _messages(reply)  # type: ignore[attr-defined]
+                    turn.exchange.turns[-1].reply = as_messages(reply.content)  # type: ignore[attr-defined]
                 info = {"reply": text_of(reply.content), "turn": turn.exchange.turns[-1], "appended": len(tokens)}
                 answers.append(Answer(float(reply.reward), info, tokens))
             else:
@@ -116,11 +114,3 @@ class Dialogues:
         if len(tokens) > self.encoding.max_reply_tokens:
             return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.encoding.max_reply_tokens}")
         return tokens
-
-
-def _messages(reply: Reply) -> list[Message]:
-    return [_user(reply.content)] if isinstance(reply.content, str) else list(reply.content)
-
-
-def _user(content: str) -> Message:
-    return {"role": "user", "content": content}

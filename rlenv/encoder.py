@@ -16,6 +16,7 @@ from rlenv.verifiers.conversation import (
     NOT_UNICODE,
     Message,
     PromptText,
+    as_messages,
     is_unicode,
     shown,
     text_of,
@@ -162,8 +163,7 @@ class Encoder:
         if not chat:
             end = [int(self.tokenizer.eos_token_id)] if ending == CUT else []
             return [*end, *(self.spell("reply", [text])[0] if text else ())]
-        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        ids = self._checked("reply", text, self.chat.after_turn(said, messages))
+        ids = self._checked("reply", text, self.chat.after_turn(said, as_messages(content)))
         if ending == STOP and self.end_of_turn in ids:  # the model has written one
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids

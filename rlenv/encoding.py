@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import CALLED, CARRIED, Completion, has_dialogues
-from rlenv.verifiers.conversation import last_of, shown
+from rlenv.verifiers.conversation import as_messages, last_of, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 from rlenv.verifiers.wrapping import makes_problems
@@ -172,19 +172,19 @@ class Encoding:
         ((ids, text),) = self.encoder.encoded([problem.prompt])
         if self._fits(ids, problem):
             return Prompt(problem, ids, text)
+        self.skipped_prompts += 1
         if self.skipped_prompts == 1:
             said = f"prompts of more than {self.max_prompt_tokens} tokens (max_prompt_tokens) are skipped"
             warnings.warn(said, stacklevel=2)
         return None
 
     def _fits(self, ids: Sequence[int], problem: Problem, place: str = "") -> bool:
-        """Tell whether a prompt is not too long, and count it if it is; refuse it, or an empty one."""
+        """Tell whether a prompt is not too long; refuse one that is, unless it is skipped, and an empty one."""
         limit = self.max_prompt_tokens
         if not ids or (len(ids) > limit and not self._skips):
             what, allowed = f"{place}prompt {shown(problem.prompt)}", f"1 to {limit} (max_prompt_tokens)"
             how = "; pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out" if ids else ""
             raise ValueError(f"{what} has {len(ids)} tokens; allowed: {allowed}{how}")
-        self.skipped_prompts += len(ids) > limit
         return len(ids) <= limit
 
     def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
@@ -290,8 +290,7 @@ class DeclaredLengths:
         declared = self._tokens(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
         if not self.encoder.is_chat(self._prompt):
             return declared
-        asked = [{"role": "user", "content": self._prompt}] if isinstance(self._prompt, str) else self._prompt
-        said = [*asked, {"role": "assistant", "content": "-"}]
+        said = [*as_messages(self._prompt), {"role": "assistant", "content": "-"}]
         results = [{"role": "tool", "content": "-"}] * MOST_CALLS
         return declared + len(self.encoder.reply(said, results if self.verifier.turns.tools else "-", CUT, chat=True))
 

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from rlenv.posing import SEEDS, Episode, Posed, as_text
 from rlenv.turns import verdict_info
-from rlenv.verifiers.conversation import Message, text_of
+from rlenv.verifiers.conversation import Message, as_messages, text_of
 
 PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none
 REFUSED, TOO_OLD, TOO_LONG = 1008, 1001, 1009  # codes that WebSockets are closed with
@@ -111,8 +111,7 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
 
 
 def _observed(content: str | list[Message], **fields: Any) -> TurnObservation:
-    messages: list[Any] = content if isinstance(content, list) else [{"role": "user", "content": content}]
-    return TurnObservation(text=text_of(content), messages=messages if content else [], **fields)
+    return TurnObservation(text=text_of(content), messages=as_messages(content) if content else [], **fields)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlenv.verifiers import Problem, Verifier, make_verifier
 from rlenv.verifiers.base import CARRIED, Completion, has_dialogues, is_success
-from rlenv.verifiers.conversation import Message, text_of
+from rlenv.verifiers.conversation import as_messages, text_of
 from rlenv.verifiers.plugins.registry import label_of
 
 from .posing import SEEDS, Episode, Posed, as_text
@@ -36,7 +36,7 @@ def rows(verifier: str | Verifier, count: int, first_seed: int = 0, **kwargs: An
     try:
         problems = {seed % SEEDS: posed.problem(seed % SEEDS) for seed in range(first_seed, first_seed + count)}
         return [
-            {"prompt": _messages(problem.prompt), "answer": problem.answer, SEED: seed}
+            {"prompt": as_messages(problem.prompt), "answer": problem.answer, SEED: seed}
             for seed, problem in problems.items()
         ]
     finally:
@@ -148,10 +148,6 @@ class _Playing:
         if self._episode is not None:
             self._episode.close()
         self._episode = None
-
-
-def _messages(prompt: str | list[Message]) -> list[Message]:
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
 def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> list[Problem]:

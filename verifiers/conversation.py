@@ -66,6 +66,11 @@ def as_reply(value: Any) -> list[Message]:
     return [_message(f"message {number} of the reply", item, REPLYING, {}) for number, item in enumerate(value, 1)]
 
 
+def as_messages(prompt: PromptText) -> list[Message]:
+    """Return a prompt or a reply as messages; a text is one of the user."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+
+
 def text_of(prompt: str | Sequence[Message]) -> str:
     """Return a prompt as text: itself, the content of a single message, or lines such as "user: 1+1="."""
     if isinstance(prompt, str):
