@@ -40,6 +40,7 @@ class Setting:
         one_of: the allowed names, from a Literal.
         checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
         starts: whether the first value of a function of progress has to be in the range, too.
+        fixed: whether it counts only when an agent is made, so that setting the attribute later is an error.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
         commands: which of "train", "compare" and "sft" have an option for it; others take `--agent-arg`.
         heading: of that option in `--help`.
@@ -60,6 +61,7 @@ class Setting:
     one_of: tuple[str, ...] = ()
     checked_by: Callable[[Any], Any] | None = None
     starts: bool = True
+    fixed: bool = False
     saved: bool = True
     commands: tuple[str, ...] = ()
     heading: str = "Updates"

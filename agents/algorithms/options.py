@@ -23,6 +23,7 @@ class BaselineOptions(AgentSettings):
         "greedy",
         "value",
     ] = setting(
+        fixed=True,
         default="leave-one-out",
         help="What is subtracted from the return.",
         commands=TRAIN,
@@ -63,6 +64,7 @@ class TaughtOptions(AgentSettings):
     """The options of agents with a teacher."""
 
     teacher: Any = setting(
+        fixed=True,
         default=None,
         help="What is distilled: a run folder, a checkpoint, or the folder or id of a model, with the same tokens.",
         saved=False,
@@ -71,6 +73,7 @@ class TaughtOptions(AgentSettings):
         more="Or a policy. Checkpoints keep its weights, not its name.",
     )
     teacher_temperature: float | None = setting(
+        fixed=True,
         default=None,
         help="Temperature at which the teacher is evaluated.",
         above=0,

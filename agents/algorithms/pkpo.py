@@ -43,6 +43,7 @@ class PKPO(Agent, PKPOOptions):
     kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
 
     k: int | None = setting(
+        fixed=True,
         default=None,
         help="Of how many samples the best counts, at most the size of a group.",
         shown="4, or the size of a smaller group",

@@ -24,23 +24,25 @@ class SDPO(Distillation):
     default_group_size = 4
     teaches_itself = True
 
-    estimator: Literal["sampled", "centred", "exact"] = setting(default=kl.EXACT)
+    estimator: Literal["sampled", "centred", "exact"] = setting(fixed=True, default=kl.EXACT)
     teacher_weights: Literal["averaged", "live", "start"] = setting(
+        fixed=True,
         default="averaged",
         help="Whose weights read the hint, unless a teacher is given.",
         more='"averaged": θ\' ← θ\' + average_rate (θ - θ\') before every update. "live": those that are trained. '
         '"start": those that training starts from.',
     )
     average_rate: float = setting(
-        default=0.05, help="Share of the present weights in their mean, per update.", above=0, high=1
+        fixed=True, default=0.05, help="Share of the present weights in their mean, per update.", above=0, high=1
     )
     divergence: Literal["kl", "forward-kl", "jensen-shannon"] = setting(
+        fixed=True,
         default="kl",
         help="What the exact estimator brings down.",
         more='"kl": KL(π || π\'). "forward-kl": KL(π\' || π). "jensen-shannon": the mean KL of both to their mixture.',
     )
     max_hint_tokens: int = setting(
-        default=512, help="Tokens of the longest right answer that is shown; feedback is cut to so many."
+        fixed=True, default=512, help="Tokens of the longest right answer that is shown; feedback is cut to so many."
     )
 
     lesson = by_settings(

@@ -41,13 +41,18 @@ def follow_settings(agent: Any, begun: bool = False) -> None:
         begun: whether the policy that training starts from has been copied, if it is needed.
 
     Raises:
-        ValueError: for a value that is not allowed.
+        ValueError: for a value that is not allowed, or a setting that is `fixed`.
     """
     declared = declared_by(type(agent))
     changed = [name for name in declared if getattr(agent, name) is not agent.settings_in_use.get(name, agent)]
     if not changed:
         return
     for name in changed:
+        if declared[name].fixed:
+            now, before = getattr(agent, name), agent.settings_in_use[name]
+            raise ValueError(
+                f"{name}={now!r} was set after the agent was made with {before!r}; pass it to the constructor or load"
+            )
         keep_checked(agent, name)
     agent.policy_optimizer.use(**optimizer_settings(agent))
     if agent.teaching is None:

@@ -101,6 +101,7 @@ class Loop(Algorithm):
         env: Any = self.env
         super().__post_init__()
         self.device = resolve_device(self.device, env)
+        self.settings_in_use: dict[str, Any] = {}
         self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
         size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_SETTINGS}
@@ -129,7 +130,7 @@ class Loop(Algorithm):
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
         self._log_name: str | None = None  # of the logger that `learn` made
-        self.settings_in_use = {name: getattr(self, name) for name in declared_by(type(self))}
+        self.settings_in_use |= {name: getattr(self, name) for name in declared_by(type(self))}
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
         """Make the policy that is trained, and the parts that update it; the settings have been set.
@@ -181,6 +182,7 @@ class Loop(Algorithm):
         self._vec_env: VecEnv | None = None
         self.moment: dict[str, Any] | None = None
         self.num_envs = sum(processes.gather(env.num_envs))
+        self.settings_in_use |= {"num_envs": self.num_envs, "group_size": size}
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
         if self.teaching is not None:

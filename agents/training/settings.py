@@ -221,7 +221,7 @@ class AgentSettings(WithSettings):
         default=None, help="Keyword arguments of the environment, if `env` is an id.", saved=False
     )
     policy_kwargs: Mapping[str, Any] | None = setting(
-        default=None, help="Keyword arguments of the policy.", saved=False
+        fixed=True, default=None, help="Keyword arguments of the policy.", saved=False
     )
     episodes_per_update: OrDefault[int] = setting(
         default=None,
@@ -231,6 +231,7 @@ class AgentSettings(WithSettings):
         more="In the formulas: N. By default fewer if `learn` gets few steps.",
     )
     num_envs: OrDefault[int] = setting(
+        fixed=True,
         default=None,
         help="Episodes that run at once (slots of the environment).",
         by_kind={"control": 16, "language-model": 256},
@@ -240,6 +241,7 @@ class AgentSettings(WithSettings):
         more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
+        fixed=True,
         default=None,
         help="Episodes that share a prompt.",
         commands=BOTH,
@@ -255,9 +257,10 @@ class AgentSettings(WithSettings):
         more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
     )
     device: Converted[str | torch.device, torch.device] = setting(
-        default="auto", help='"auto", "cpu", "cuda", "cuda:1", ...', saved=False
+        fixed=True, default="auto", help='"auto", "cpu", "cuda", "cuda:1", ...', saved=False
     )
     shard: bool = setting(
+        fixed=True,
         default=False,
         help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
         saved=False,
@@ -266,6 +269,7 @@ class AgentSettings(WithSettings):
         more="Does not change the gradient; see `sharding.py`.",
     )
     engine: Any = setting(
+        fixed=True,
         default=None,
         help="What writes the episodes: vllm.",
         saved=False,
@@ -275,6 +279,7 @@ class AgentSettings(WithSettings):
         more="Or an `rlenv.agents.engines.base.Engine`; see docs/scaling.md.",
     )
     engine_url: str | None = setting(
+        fixed=True,
         default=None,
         help="Address of an engine that runs already, as http://localhost:8000.",
         saved=False,
@@ -283,9 +288,10 @@ class AgentSettings(WithSettings):
         shown="starts one in this process",
     )
     engine_kwargs: Mapping[str, Any] | None = setting(
-        default=None, help="Keyword arguments of the engine.", saved=False
+        fixed=True, default=None, help="Keyword arguments of the engine.", saved=False
     )
     staleness: int = setting(
+        fixed=True,
         default=0,
         help="Updates that a rollout may be behind: with 1, an engine writes the next while this one is trained on.",
         low=0,

@@ -176,10 +176,16 @@ def test_a_setting_that_is_set_between_updates_counts_as_one_of_a_loaded_agent(n
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("learning_rate", -1.0, "learning_rate"), ("ent_coef", "x", "ent_coef"), ("kl_coef", 0.1, "kl_coef=0.1 needs")],
+    [
+        ("learning_rate", -1.0, "learning_rate"),
+        ("ent_coef", "x", "ent_coef"),
+        ("kl_coef", 0.1, "kl_coef=0.1 needs"),
+        ("baseline", "batch-mean", "baseline='batch-mean' .* 'none'"),
+        ("num_envs", 3, "num_envs=3"),
+    ],
 )
 def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said):
-    agent = pole(episodes_per_update=2)
+    agent = pole(ReinforceBaseline, episodes_per_update=2, baseline="none")
     with pytest.raises(ValueError, match=f"^{said}"):
         for _ in agent.updates(total_episodes=6):
             setattr(agent, name, value)
