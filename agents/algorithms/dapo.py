@@ -52,10 +52,7 @@ class DAPO(ProximalAgent):
         more="Their rewards still count in their group. Not for control, where the best episodes are cut off.",
     )
     max_steps: int | None = setting(
-        fixed=True,
-        default=None,
-        help="The longest episode possible, for `overlong_buffer`.",
-        shown="what the environment allows",
+        default=None, help="The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
     )
 
     uses_longest = by_settings(lambda self: self.overlong_buffer > 0)

@@ -30,7 +30,7 @@ class DrGRPO(ProximalAgent):
     uses_longest = True
 
     max_steps: int | None = setting(
-        fixed=True, default=None, help="L_max, which the loss is divided by.", shown="what the environment allows"
+        default=None, help="L_max, which the loss is divided by.", shown="what the environment allows"
     )
 
     @override

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gymnasium.vector import VectorEnv
+
 from .. import processes
+from ..rollouts.envs import step_limit
 from ..settings import declared_by
 
 
@@ -24,6 +27,11 @@ def optimizer_settings(agent: Any) -> dict[str, Any]:
 def anchor_settings(agent: Any) -> tuple[float, str, str, str]:
     """Return the arguments of an agent's `Anchor`."""
     return agent.kl_coef, agent.kl_estimator, agent.kl_in, agent.kl_ratio
+
+
+def longest_of(agent: Any, env: VectorEnv) -> int:
+    """Return the steps of the longest episode possible; 0 if the algorithm does not use it."""
+    return step_limit(env, agent.max_steps, "max_steps") if agent.uses_longest else 0
 
 
 def keep_checked(agent: Any, name: str) -> None:
@@ -63,5 +71,6 @@ def follow_settings(agent: Any, begun: bool = False) -> None:
                 "begin with a kl_coef above 0, such as 1e-9"
             )
     agent.reward_scale.gamma, agent.failure_watch.max_share = agent.gamma, agent.max_failed_share
+    agent.longest = longest_of(agent, agent.env)
     agent.own_episodes = processes.check_episodes(agent.episodes_per_update, agent.group_size)
     agent.settings_in_use = {name: getattr(agent, name) for name in declared}

@@ -40,7 +40,6 @@ from ..rollouts.envs import (
     longest_episode,
     resolve_device,
     seed_of,
-    step_limit,
     takes_tokenizer,
 )
 from ..settings import Converted, argument, declared_by, default_of
@@ -48,7 +47,7 @@ from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
-from .following import anchor_settings, follow_settings, keep_checked, optimizer_settings
+from .following import anchor_settings, follow_settings, keep_checked, longest_of, optimizer_settings
 from .generators import Generators
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
@@ -171,7 +170,7 @@ class Loop(Algorithm):
         compares = type(self).__name__ if self.compares_groups else None
         size = check_groups(env, group_size, self.episodes_per_update, compares)
         own_episodes = processes.check_episodes(self.episodes_per_update, size)
-        self.longest = step_limit(env, self.max_steps, "max_steps") if self.uses_longest else 0
+        self.longest = longest_of(self, env)
         before = {name: vars(self)[name] for name in learned_by(self)}
         with torch.random.fork_rng(devices=[]):  # as for the policy
             torch.default_generator.manual_seed(self.seed)

@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline
+from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
 from rlenv.agents.rollouts import collector
 from rlenv.agents.training.optimizer import MAX_SKIPPED
 
@@ -172,6 +172,14 @@ def test_a_setting_that_is_set_between_updates_counts_as_one_of_a_loaded_agent(n
     wanted = gone_on(saved, **{name: LATER[name]})
     assert not all(map(torch.equal, wanted, gone_on(saved)))
     assert all(map(torch.equal, wanted, gone_on(saved, [name])))
+
+
+def test_the_longest_episode_follows_a_limit_that_is_set_later():
+    agent = pole(DrGRPO, episodes_per_update=2)
+    assert agent.longest == 500
+    for _ in agent.updates(total_episodes=4):
+        agent.max_steps = 600
+    assert agent.longest == 600
 
 
 @pytest.mark.parametrize(
