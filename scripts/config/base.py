@@ -7,6 +7,7 @@ import copy
 import difflib
 import inspect
 import json
+import os
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
@@ -129,7 +130,7 @@ class Config:
             raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
         for name in self.typed & parameters(type(self)).keys():
             value = getattr(self, name, None)
-            if value is not None and is_plain(value) and not _is_object(type(self), name, value):
+            if value is not None and not _is_object(type(self), name, value) and is_plain(value):
                 setattr(self, name, converted(type(self), name, value))
 
     def __repr__(self) -> str:
@@ -176,21 +177,17 @@ class Config:
 
     def flat(self) -> dict[str, Any]:
         """Return the values as config.json has them: settings with an option beside the fields, objects by name."""
+        settings, known = getattr(self, "settings", {}), parameters(type(self))
         values = {name: getattr(self, name) for name in sorted(field_names(type(self)) - {*LOCAL, "settings"})}
         values |= {name: named(each) for name, each in values.items() if _is_object(type(self), name, each)}
-        values |= self._settings_by_option()
-        return {name: written(value) for name, value in values.items() if not (value is None or _is_empty(value))}
+        values |= {name: value for name, value in settings.items() if name in known}
+        values["settings"] = {name: value for name, value in settings.items() if name not in known}
+        return {name: value for name, value in written(values).items() if value not in (None, [], {})}
 
     def changed(self) -> dict[str, Any]:
         """Return those of the `flat` values that are not the defaults."""
         usual = type(self)().flat()
         return {name: value for name, value in self.flat().items() if value != usual.get(name)}
-
-    def _settings_by_option(self) -> dict[str, Any]:
-        """Return the agent's settings: each that has an option by its name, the others as "settings"."""
-        settings, known = getattr(self, "settings", {}), parameters(type(self))
-        with_option = {name: value for name, value in settings.items() if name in known}
-        return with_option | {"settings": {name: settings[name] for name in settings if name not in known}}
 
     @classmethod
     def flag(cls, name: str) -> str:
@@ -369,16 +366,16 @@ def _spellings(cls: type[Config]) -> dict[str, str]:
 
 
 def written(value: Any) -> Any:
-    """Return a value as config.json has it: an object or function of Python as its name in <>."""
+    """Return a value as config.json has it: a path as its text, an object or function of Python as its name."""
     if isinstance(value, Mapping):
         return {str(name): written(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [written(each) for each in value]
-    return value if value is None or isinstance(value, (str, bool, int, float, Path)) else named(value)
+    return value if value is None or isinstance(value, (str, bool, int, float)) else named(value)
 
 
 def named(value: Any) -> str:
-    """Return how an object or function of Python is named in config.json; a text as it is."""
+    """Return how an object or function of Python is named in config.json, in <>; a text as it is."""
     if isinstance(value, (str, Path)):
         return str(value)
     if isinstance(value, type) and vars(value).get("name") in SETTINGS:
@@ -389,21 +386,17 @@ def named(value: Any) -> str:
 
 def is_plain(value: Any) -> bool:
     """Return whether a value can be written in a file, and is not an object or function of Python."""
-    if isinstance(value, Mapping):
-        return all(map(is_plain, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, (str, bool, int, float, Path))
+    try:
+        json.dumps(value, default=os.fspath)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_object(cls: type[Config], name: str, value: Any) -> bool:
     """Tell whether a value is passed by Python in place of a name."""
     takes = getattr(parameters(cls).get(name), "objects", False)
     return takes and not (value is None or isinstance(value, (str, Path)))
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, (tuple, list, dict)) and not value
 
 
 def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> None:

@@ -284,10 +284,8 @@ def claim(config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str
     folder = config.log_dir
     assert folder is not None
     left_out = THIS_TIME if config.is_text else (*THIS_TIME, *TEXT_ONLY)
-    options = {
-        name: value for name, value in config.but(agents=",".join(agents)).flat().items() if name not in left_out
-    }
-    settings = json.loads(json.dumps(options, default=str))
+    options = config.but(agents=",".join(agents)).flat()
+    settings = {name: value for name, value in options.items() if name not in left_out}
     busy = f"another rlenv compare is running in {str(folder)!r}"
     check_place(folder)
     if folder.exists() and any(folder.iterdir()):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from rlenv.agents import Agent, processes
@@ -47,7 +45,7 @@ def begun_config(config: R) -> R:
     kept = RunFolder(config.resume).config
     settings = {name: kept[name] for name in kept.keys() - field_names(type(config))} | kept.get("settings", {})
     for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
-        gone = [each for each in (value if isinstance(value, list) else [value]) if str(each)[:1] == "<"]
+        gone = _of_python(value)
         if gone and name not in _objects(config) | config.settings:
             passed = f"settings={{{name!r}: ...}}" if name in settings else f"{name}=..."
             advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
@@ -66,9 +64,14 @@ def begun_config(config: R) -> R:
 
 def _objects(config: TrainConfig | SftConfig) -> dict[str, Any]:
     """Return the objects that Python passes in place of a name."""
-    values = {name: getattr(config, name, None) for name in OBJECTS}
-    own = {name: value for name, value in values.items() if not isinstance(value, (str, Path, tuple, type(None)))}
-    return own | ({"tools": config.tools} if not all(isinstance(tool, str) for tool in config.tools) else {})
+    return {
+        name: getattr(config, name) for name, value in config.flat().items() if name in OBJECTS and _of_python(value)
+    }
+
+
+def _of_python(value: Any) -> list[str]:
+    """Return the objects that a value of config.json names."""
+    return [each for each in (value if isinstance(value, list) else [value]) if str(each)[:1] == "<"]
 
 
 def reopened(config: TrainConfig | SftConfig, held: ExitStack) -> tuple[RunFolder, Checkpoint | None]:
@@ -148,8 +151,7 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
                 f"{config.flag(name)} has no meaning with --resume, which continues its own run in its folder"
             )
     for name, value in config.flat().items():
-        same = json.loads(json.dumps(value, default=str)) == begun.get(name)
-        if name in config.typed and name not in CHANGEABLE and not same:
+        if name in config.typed and name not in CHANGEABLE and value != begun.get(name):
             flag, allowed = config.flag(name), ", ".join(map(config.flag, CHANGEABLE))
             raise ValueError(
                 f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
