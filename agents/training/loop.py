@@ -360,6 +360,7 @@ class Loop(Algorithm):
             self.player.drop_ahead()
         callback.on_training_end()
         self.failure_watch.conclude()
+        self.policy_optimizer.conclude()
 
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
         """Return the episodes of the next update; None if the callback ends the training."""

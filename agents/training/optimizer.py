@@ -129,6 +129,7 @@ class PolicyOptimizer:
         remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
         total_skipped: all such updates.
+        fault: what was not finite in the last one.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class PolicyOptimizer:
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
         self.sides = [self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy))]
         self.skipped = self.total_skipped = 0
+        self.fault = ""
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
 
@@ -238,6 +240,7 @@ class PolicyOptimizer:
 
     def _skip(self, fault: str) -> None:
         self.zero_grad()
+        self.fault = fault
         self.skipped += not self._counted
         self.total_skipped += not self._counted
         self._counted = True
@@ -245,6 +248,16 @@ class PolicyOptimizer:
             raise DivergedError(
                 f"{self.skipped} updates in a row had non-finite {fault}; the weights are the last good ones: "
                 f"lower learning_rate={self.rate:g}, or see whether observations and rewards are finite"
+            )
+
+    def conclude(self) -> None:
+        """Warn if the training ends with updates that were skipped, before they are enough to end it."""
+        if self.skipped:
+            warnings.warn(
+                f"nothing was learned in the last {'update' if self.skipped == 1 else f'{self.skipped} updates'}, with "
+                f"non-finite {self.fault}: see whether observations and rewards are finite, or lower "
+                f"learning_rate={self.rate:g}",
+                stacklevel=5,
             )
 
     def state_dict(self) -> dict[str, Any]:

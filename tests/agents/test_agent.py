@@ -60,7 +60,8 @@ def test_an_update_that_is_not_finite_is_skipped_counted_and_forgotten(what):
     agent = pole(episodes_per_update=2, lr_schedule="constant")
     before = weights(agent)
     spoil(agent, what, 1)
-    agent.learn(1)
+    with pytest.warns(match=f"^nothing was learned in the last update, with non-finite {what}:"):
+        agent.learn(1)
     assert agent.policy_optimizer.skipped == 1 and agent.last_metrics["train/skipped_updates"] == 1
     assert agent.trained_timesteps == 0 < agent.num_timesteps and all(map(torch.equal, weights(agent), before))
     agent.learn(1)
@@ -76,7 +77,8 @@ def test_an_update_of_many_bad_steps_counts_once():
     steps = agent.num_epochs * agent.num_minibatches
     assert steps > MAX_SKIPPED
     spoil(agent, "gradients", INF)
-    agent.learn(total_episodes=8 * (MAX_SKIPPED - 1))
+    with pytest.warns(match=f"nothing was learned in the last {MAX_SKIPPED - 1} updates, with non-finite gradients:"):
+        agent.learn(total_episodes=8 * (MAX_SKIPPED - 1))
     assert agent.policy_optimizer.skipped == MAX_SKIPPED - 1
 
 
