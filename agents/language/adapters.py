@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def adapt(
     folder: Path | None,
     rank: int | None,
     alpha: float | None,
-    targets: str | None,
+    targets: Sequence[str] | None,
     head: tuple[str, ...] = (),
 ) -> Adapter | None:
     """Put an adapter into a model, in place, and freeze everything else; None if none is asked for.
@@ -161,7 +162,7 @@ def adapt(
         folder: of a trained adapter; None for a new one, whose weights are drawn from torch's global generator.
         rank: r, from 1 to the width of the model; None for no new adapter.
         alpha: α, above 0; None for 2 r.
-        targets: names of linear layers, separated by commas; None or "all-linear" for all of attention and MLP.
+        targets: names of linear layers, or a text with commas; None or "all-linear" for all of attention and MLP.
         head: names of the model's parts outside its trunk that are trained, too, as those of a classifier.
 
     Raises:
@@ -193,7 +194,7 @@ def adapt(
     return adapter
 
 
-def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: str | None) -> Any:
+def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: Sequence[str] | None) -> Any:
     """Return the settings of a new adapter."""
     width = model.config.get_text_config().hidden_size
     rank = check_count("lora_rank", rank)
@@ -222,14 +223,15 @@ def _saved_settings(folder: Path, head: tuple[str, ...]) -> Any:
     return config
 
 
-def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
+def target_names(model: PreTrainedModel, targets: Sequence[str] | None) -> list[str]:
     """Return the names of the linear layers that `targets` asks for; see `adapt`.
 
     Raises:
         ValueError: naming the missing modules, and the modules that the model has.
     """
     known = sorted(_linear_layers(model))
-    asked = [ALL] if targets is None else [name.strip() for name in targets.split(",")]
+    names = targets.split(",") if isinstance(targets, str) else targets
+    asked = [ALL] if names is None else [name.strip() for name in names]
     for name in asked:
         check_choice("LoRA target", name, [ALL, *known])
     return known if ALL in asked else sorted(set(asked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -62,7 +62,7 @@ class LanguageModelPolicy(Policy):
         lora_rank: r of a LoRA adapter (see `adapters.py`): the model is frozen, and only the adapter is trained. None
             trains the model, or the adapter that its folder has.
         lora_alpha: α, above 0; the adapter counts α / r times. None for 2 r.
-        lora_targets: the layers that get one: names separated by commas, such as "q_proj,v_proj"; None or "all-linear"
+        lora_targets: the layers that get one: names, or a text such as "q_proj,v_proj"; None or "all-linear"
             for all linear layers of attention and MLP.
         activation_checkpointing: in training, compute each layer again in the backward pass, which takes less memory
             and about a third more time. Does not change the results.
@@ -93,7 +93,7 @@ class LanguageModelPolicy(Policy):
         attention: str | None = None,
         lora_rank: int | None = None,
         lora_alpha: float | None = None,
-        lora_targets: str | None = None,
+        lora_targets: Sequence[str] | None = None,
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()

@@ -80,7 +80,7 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
             shown = value if isinstance(value, str) else json.dumps(value)
             advice = peer_names.advice({key: shown}, of_agent, partial(as_option, options))
             raise ValueError(f"agent {name!r} has no setting {key!r}; {advice}")
-        check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - options.keys()))
+        check_choice(f"setting of agent {name!r}", key, sorted(accepted))
     return chosen | more
 
 

@@ -271,7 +271,7 @@ def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
         ValueError: in one line, for a value that the option does not take.
     """
     one = parameters(cls)[name]
-    if isinstance(value, (list, tuple)) and name in ("verifier", "agents"):
+    if isinstance(value, (list, tuple)) and name in ("verifier", "agents", "lora_targets"):
         value = ",".join(map(str, value))
     try:
         if isinstance(one.type, KeyValue):

@@ -144,7 +144,7 @@ FAST = ("ppo", "distillation")  # passes and a critic; a teacher
 
 @pytest.mark.parametrize("name", [name if name in FAST else slow(name) for name in AGENTS])
 def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp_path):
-    agent = made(name, base, {"lora_rank": 2, "lora_targets": "q_proj,down_proj"}, kl_coef=0.05)
+    agent = made(name, base, {"lora_rank": 2, "lora_targets": ["q_proj", "down_proj"]}, kl_coef=0.05)
     before = {key: weight.detach().clone() for key, weight in agent.policy.named_parameters()}
     metrics = trained(agent, tmp_path / "agent")
     moved = {key for key, weight in agent.policy.named_parameters() if not torch.equal(weight, before[key])}

@@ -78,6 +78,22 @@ def test_the_settings_of_an_agent_are_checked_before_it_is_made():
             GRPO.config(**wrong)
 
 
+def test_a_misspelled_setting_of_a_named_agent_has_a_suggestion_among_all_its_settings(tmp_path):
+    config = rlenv.TrainConfig(agent="rloo", settings={"learning_rat": 1.0}, log_dir=tmp_path / "run", **SMALL)
+    with pytest.raises(ValueError, match=r"'learning_rat'; did you mean 'learning_rate'\?.*kl_coef"):
+        rlenv.train(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_layers_of_an_adapter_may_be_a_list(tmp_path):
+    (tmp_path / "job.yaml").write_text("lora_rank: 2\nlora_targets: [q_proj, v_proj]\n")
+    for config in (
+        rlenv.TrainConfig(lora_rank=2, lora_targets=["q_proj", "v_proj"]),
+        rlenv.TrainConfig.from_file(tmp_path / "job.yaml"),
+    ):
+        assert config.lora_targets == "q_proj,v_proj"
+
+
 def test_agents_are_compared_from_python(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", run_jobs)
     few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 1, "seeds": 1, "figures": False, "device": "cpu"}
