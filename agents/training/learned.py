@@ -29,9 +29,18 @@ def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:
 
 
 def train_too(agent: Any) -> None:
-    """Move the agent's modules to its device, and train them with the policy."""
+    """Move the agent's modules to its device, and train them with the policy.
+
+    Raises:
+        ValueError: for an optimizer of the agent's in several processes, which would not add up their gradients.
+    """
     found = learned_by(agent).values()
     others = [one for one in found if isinstance(one, torch.optim.Optimizer)]
+    if others and processes.size() > 1:
+        raise ValueError(
+            f"{type(agent).__name__} has an optimizer of its own, whose gradients {processes.size()} processes do not "
+            "add up; leave its parameters to the policy's optimizer, or use one process"
+        )
     elsewhere = {id(p) for one in others for group in one.param_groups for p in group["params"]}
     for module in found:
         if isinstance(module, nn.Module):

@@ -5,6 +5,7 @@ The loss is `Algorithm.loss`; here are its gradient in micro-batches, the optimi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
     parts = micro_batches(agent, own) if len(own) else ()
     figures: list[Figures] = []
     for rows, is_own in passes(policy, parts, trained.select(slice(1))):
-        loss, metrics = agent.loss(rows)
+        loss, metrics = checked_loss(agent, agent.loss(rows))
         loss = loss if is_own else 0 * loss  # a pass that only others need, who gather weights in it
         loss.backward()
         optimizer.weights.add_gradients()
@@ -75,6 +76,26 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
     counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: moving.sum()}
     *found, counted = to_floats([*figures, counts])
     return combined(agent.reductions, [each for several in processes.gather(found) for each in several], counted)
+
+
+def checked_loss(agent: Any, returned: Any) -> tuple[torch.Tensor, Figures]:
+    """Return what an agent's `loss` returned.
+
+    Raises:
+        TypeError: unless it is a loss and its metrics, each one number.
+    """
+    name = f"{type(agent).__name__}.loss"
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], Mapping):
+        kind = type(returned).__name__
+        raise TypeError(f"{name} returns a {kind}; return the loss and a dictionary of metrics, as super().loss(batch)")
+    loss, metrics = returned
+    for what, value in {"the loss": loss, **metrics}.items():
+        if not isinstance(value, float | int) and getattr(value, "numel", lambda: 0)() != 1:
+            shown = f"of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise TypeError(
+                f"{name} returns {what} {shown}; return one number, and log others with agent.logger.record"
+            )
+    return loss, metrics
 
 
 def check_per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> None:
