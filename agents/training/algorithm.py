@@ -122,6 +122,11 @@ class Algorithm(AgentSettings):
         advantages, weights = self.advantages(rollout), self.weights(steps)
         for name, returned in (("advantages", advantages), ("weights", weights)):
             check_per_step(self, name, returned, steps)
+        if advantages.requires_grad:
+            raise ValueError(
+                f"{type(self).__name__}.advantages returns numbers with a gradient, which is dropped; detach them, "
+                "and put what learns into surrogate or loss"
+            )
         if self.uses_critic:
             returns = return_to_go(rollout.rewards, steps, self.gamma)
             targets = advantages + rollout.required("values") if self.bootstraps else returns

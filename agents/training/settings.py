@@ -77,7 +77,9 @@ class AgentSettings(WithSettings):
 
     _places: ClassVar[dict[str, str]] = {}  # of the agents, by name, as module:Class; `load` imports the one it needs
 
-    seed: int = setting(default=0, help="Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
+    seed: int = setting(
+        fixed=True, default=0, help="Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED
+    )
     learning_rate: OrDefault[Scheduled] = setting(
         default=None,
         help="Learning rate of Adam.",

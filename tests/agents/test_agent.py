@@ -192,6 +192,7 @@ def test_the_longest_episode_follows_a_limit_that_is_set_later():
         ("kl_coef", 0.1, "kl_coef=0.1 needs"),
         ("baseline", "batch-mean", "baseline='batch-mean' .* 'none'"),
         ("num_envs", 3, "num_envs=3"),
+        ("seed", 3, "seed=3 .* 0"),
     ],
 )
 def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said):

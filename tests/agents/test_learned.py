@@ -146,3 +146,15 @@ def test_a_loss_that_is_not_one_number_and_its_metrics_is_named(returned, said):
 
     with pytest.raises(TypeError, match=said):
         agent_of(Broken).learn(total_episodes=4)
+
+
+def test_what_learns_in_the_advantages_is_refused():
+    class Tempered(Reinforce):
+        def setup(self, env, group_size):
+            self.log_temperature = nn.Parameter(torch.zeros(()))
+
+        def advantages(self, rollout):
+            return super().advantages(rollout) * self.log_temperature.exp()
+
+    with pytest.raises(ValueError, match=r"^Tempered.advantages .* gradient.* surrogate or loss"):
+        agent_of(Tempered).learn(total_episodes=4)
