@@ -61,7 +61,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
 
 def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
     """Print these columns of the rows as a table."""
-    from rlenv.verifiers.lint.attacks import shorten
+    from rlenv.verifiers.text import shorten
 
     def shown(name: str, value: Any) -> str:
         if name in ("prompt", "completion"):

@@ -1,4 +1,4 @@
-"""Functions with which verifiers read completions. They take any text, in linear time."""
+"""Functions with which verifiers read and show completions. They take any text, in linear time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def tag_name(owner: str, value: Any) -> str:
     if not isinstance(value, str) or not _TAG.fullmatch(value):
         raise ValueError(f"{owner}: a tag is a letter, then letters, digits, '_' or '-', such as answer; got {value!r}")
     return value
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Return a text in one printable line; if it is cut, with its length."""
+    shown = ascii(text) if not text.isprintable() or not text.strip() else repr(text)
+    return shown if len(shown) <= width else f"{shown[: width - 2]}… ({len(text)} characters)"
 
 
 def conclusion(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlenv.agents.training.start import FIRST, HARD
-from rlenv.verifiers.lint.attacks import shorten
+from rlenv.verifiers.text import shorten
 
 from ..run.folder import completion_of
 from .history import SOLVED, History

@@ -115,12 +115,6 @@ def _frame(verifier: Verifier, problem: Problem) -> str:
     return before.translate(braces) + "{}" + after.translate(braces) if found and (before + after).strip() else ""
 
 
-def shorten(text: str, width: int = 60) -> str:
-    """Return a text in one printable line; if it is cut, with its length."""
-    shown = ascii(text) if not text.isprintable() or not text.strip() else repr(text)
-    return shown if len(shown) <= width else f"{shown[: width - 2]}… ({len(text)} characters)"
-
-
 def attacks(problem: Problem, wrong: Sequence[str] = (), frame: str = "") -> dict[str, list[str]]:
     """Return wrong completions for a problem, by the names in `ATTACKS`.
 

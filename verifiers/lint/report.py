@@ -21,7 +21,8 @@ from ..base import Problem, Verdict, Verifier, check_inputs, checked, describe, 
 from ..conversation import last_of
 from ..isolation import isolate
 from ..sandbox.pool import Isolated
-from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of, shorten
+from ..text import shorten
+from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of
 
 USUAL, LONGEST = 0.005, 1.0  # seconds
 SAMPLED = 50  # problems
