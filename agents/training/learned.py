@@ -1,7 +1,7 @@
 """What an algorithm learns beside the policy: modules among the agent's attributes, such as a value head.
 
 They are trained by the policy's optimizer, unless an optimizer among the attributes holds their parameters, and they
-are saved. `setup` is where an algorithm makes them.
+are saved, as frozen ones are. `setup` is where an algorithm makes them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from ..settings import declared_by
 
 
 def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:
-    """Return the modules and optimizers among an agent's attributes by name, a parameter as a module around it."""
-    found = {}
+    """Return the modules and optimizers among an agent's attributes by name, a parameter as a module around it.
+
+    Parts of the policy, and modules around the whole of it, such as a compiled one, are left out.
+    """
+    found: dict[str, nn.Module | torch.optim.Optimizer] = {}
+    of_policy = set(map(id, agent.policy.parameters()))
     for name, value in vars(agent).items():
         if name in ("policy", "env") or name in declared_by(type(agent)):
             continue
-        if isinstance(value, nn.Module | torch.optim.Optimizer):
-            found[name] = value
-        elif isinstance(value, nn.Parameter):
-            found[name] = nn.ParameterList([value])
+        module = nn.ParameterList([value]) if isinstance(value, nn.Parameter) else value
+        if isinstance(module, nn.Module):
+            parameters = set(map(id, module.parameters()))
+            if not parameters or parameters - of_policy:
+                found[name] = module
+        elif isinstance(module, torch.optim.Optimizer):
+            found[name] = module
     return found
 
 
 def train_too(agent: Any) -> None:
-    """Move the agent's modules to its device, and train them with the policy.
+    """Train the agent's modules with the policy, on its device; a frozen one stays where it is.
 
     Raises:
         ValueError: for an optimizer of the agent's in several processes, which would not add up their gradients.
@@ -44,7 +51,9 @@ def train_too(agent: Any) -> None:
     elsewhere = {id(p) for one in others for group in one.param_groups for p in group["params"]}
     for module in found:
         if isinstance(module, nn.Module):
-            module.to(agent.device)
-            trained = [p for p in module.parameters() if p.requires_grad and id(p) not in elsewhere]
-            if agent.policy_optimizer.add(trained):
-                processes.same_start(module)
+            parameters = list(module.parameters())
+            trained = [p for p in parameters if p.requires_grad]
+            if trained or not parameters:
+                module.to(agent.device)
+            agent.policy_optimizer.add(p for p in trained if id(p) not in elsewhere)
+            processes.same_start(module)

@@ -60,7 +60,7 @@ class MasterWeights:
             self._master_of[id(parameter)] = master
 
     def __contains__(self, parameter: nn.Parameter) -> bool:
-        return any(parameter is known for known in self.parameters)
+        return id(parameter) in self._master_of
 
     def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the masters of some of the parameters."""
@@ -158,14 +158,13 @@ class PolicyOptimizer:
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
 
-    def add(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """Train further parameters, with a norm of their own; return whether any was not trained before."""
+    def add(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Train further parameters, with a norm of their own, unless they are trained already."""
         new = [parameter for parameter in parameters if parameter not in self.weights]
         if new:
             self.weights.add(new)
             self.sides.append(self.weights.of(new))
             self.adam.add_param_group({"params": self.sides[-1], "lr": self.rate})
-        return bool(new)
 
     def use(self, *, betas: tuple[float, float], eps: float, **others: Any) -> None:
         """Take these settings from the next `set_progress` on; the arguments are the constructor's."""

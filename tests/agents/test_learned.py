@@ -10,6 +10,7 @@ from rlenv.agents import Reinforce
 from rlenv.agents.gradient_check import check_gradient
 from rlenv.agents.training.learned import train_too
 from rlenv.agents.training.metrics import Reduce
+from rlenv.agents.training.state import parts_of
 
 
 class Predictor(Reinforce):
@@ -91,6 +92,22 @@ def test_modules_go_on_as_without_a_break(cls, tmp_path):
     assert all(map(torch.equal, heads(again), heads(first)))
     again.learn(total_episodes=8, reset_num_timesteps=False)
     assert all(map(torch.equal, heads(again), heads(whole)))
+
+
+def test_a_part_of_the_policy_is_saved_with_it_and_a_frozen_module_stays_where_it_is():
+    class Keeping(Reinforce):
+        def setup(self, env, group_size):
+            self.actor = torch.nn.Sequential(*self.policy.children())
+            self.compiled = torch.nn.ModuleList([self.policy])
+            self.judge = nn.Linear(4, 1, device="meta").requires_grad_(False)
+            self.target = nn.Linear(4, 1).requires_grad_(False)
+
+    agent = agent_of(Keeping)
+    assert agent.judge.weight.device.type == "meta"
+    assert {"learned/judge", "learned/target"} == {name for name in parts_of(agent) if name.startswith("learned/")}
+    before = agent.target.weight.clone()
+    agent.learn(total_episodes=4)
+    assert torch.equal(agent.target.weight, before)
 
 
 def test_first_weights_come_from_the_seed_and_learned_ones_stay_in_another_environment():

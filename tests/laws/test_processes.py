@@ -232,6 +232,35 @@ def test_two_processes_end_the_passes_of_an_update_at_the_same_step(two):
         check_updates(two, 1e-12, partial(replicas, "grpo", {"target_kl": target}), least=1e-5)
 
 
+class WithHead(AGENTS["grpo"]):
+    """Has a module that is trained with the policy."""
+
+    def setup(self, env, group_size):
+        super().setup(env, group_size)
+        self.head = torch.nn.Linear(1, 1)
+
+    def loss(self, batch):
+        loss, figures = super().loss(batch)
+        returns = batch.returns.float()[:, None]
+        return loss + (self.head(returns) - returns).square().sum(), figures
+
+
+def head():
+    """Return the weights of the head before and after an update of four steps, and the gradient of the last one."""
+    agent = make_agent(WithHead, 4, episodes_per_update=32, num_epochs=2, num_minibatches=2, seed=1)
+    before, parameters = copy.deepcopy(agent.head), list(agent.head.parameters())
+    agent.update(sample())
+    return [*before.parameters()], parameters, [parameter.grad for parameter in parameters]
+
+
+def test_two_processes_train_the_module_of_one(two):
+    with alone():
+        single = head()
+    assert all((old != new).all() for old, new, _ in zip(*single, strict=True))
+    for ours in two(head):
+        torch.testing.assert_close(ours, single)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_with_shards_make_the_updates_of_one(two, case):
