@@ -119,9 +119,11 @@ class Encoder:
         for text in texts:
             content.update(json.dumps(text).encode())
         made_from = type(self.tokenizer), content.digest(), limits
-        if kind not in _latest or _latest[kind][0] != made_from:
-            _latest[kind] = made_from, make()
-        return _latest[kind][1]
+        known, result = _latest.get(kind, (None, None))  # read once: another thread may replace it
+        if known != made_from:
+            result = make()
+            _latest[kind] = made_from, result
+        return result
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.

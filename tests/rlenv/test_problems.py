@@ -366,6 +366,18 @@ def test_an_environment_with_another_setting_has_its_own_tokens(changed):
     assert listed_tokens(task) == fitting != before
 
 
+def test_problems_that_another_thread_encodes_meanwhile_are_not_taken_over():
+    encoder = Encoder(train_tokenizer(270, TEXTS))
+
+    class Limit:
+        def __eq__(self, other):  # while it is compared
+            encoder.once("prompts", ["of another thread"], (), lambda: "its own")
+            return True
+
+    for _ in range(2):
+        assert encoder.once("prompts", TEXTS, (Limit(),), lambda: "these") == "these"
+
+
 @pytest.mark.parametrize("most", [encoding.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
 def test_a_long_list_skips_prompts_when_they_are_met(most, monkeypatch):
     """Each is counted then; another problem of the list, drawn at random, is posed in its place."""
