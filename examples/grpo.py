@@ -284,7 +284,7 @@ def main(model, updates, seed):
             model = model_folder(model)
         policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).to(device)
         sums, most = Sums(AutoTokenizer.from_pretrained(model), 40, seed), 16
-        settings = Settings(episodes=64, micro_batch=64, learning_rate=5e-4)
+        settings = Settings(episodes=64, micro_batch=16, learning_rate=5e-4)
         add_adapters(policy, 16)
     policy.eval()  # no dropout: the ratio compares the same function of the weights
     evaluate(policy, sums, most)
