@@ -154,7 +154,8 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
 
 def _ticks(low: float, high: float) -> np.ndarray:
     """Return round figures at equal distances, about `TICKS`, from at most low to at least high."""
-    least = (high - low) / TICKS or 1.0
+    smallest = 4 * np.spacing(max(abs(low), abs(high)))  # that floats of this size can tell
+    least = max((high - low) / TICKS or 1.0, smallest)
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
     return step * np.arange(math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1) + 1)

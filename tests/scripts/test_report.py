@@ -124,6 +124,14 @@ def test_ticks_are_round_and_hold_all_figures(low, high, ticks):
     assert charts._ticks(low, high) == pytest.approx(ticks)
 
 
+@pytest.mark.parametrize("value", [1e17, 1e30, -1e300])
+def test_ticks_of_a_constant_differ_whatever_its_size(value):
+    """As of the loss of a run that has diverged."""
+    first, *_, last = charts._ticks(value, value)
+    assert first < last
+    assert [first, last] == pytest.approx([value, value], rel=1e-9)
+
+
 def test_a_long_prompt_is_shown_without_its_middle():
     assert shortened("a" * 2000) == f"{'a' * 750}\n[... 500 characters ...]\n{'a' * 750}"
 
