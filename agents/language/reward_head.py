@@ -14,6 +14,7 @@ import torch
 from rlenv._checks import first_line
 from rlenv._json import read_table
 
+from ..policies.base import seeded_weights
 from ..policies.presets import PRESETS
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .loading import model_folder, name_of
@@ -57,8 +58,7 @@ def make_reward_model(
         library()
     folder = model_folder(spec)
     base, name = base_of(trained) if trained else (folder, name_of(folder))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded_weights(seed):
         model = _new_model(str(spec), vocab_size, max_length) if str(spec) in PRESETS else _read_model(base, trained)
         if model.config.vocab_size < vocab_size:
             sizes = f"{vocab_size}) does not fit the model's ({model.config.vocab_size}"

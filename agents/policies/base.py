@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -180,6 +181,14 @@ class Policy(nn.Module):
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read the frozen copy of this policy that `save` wrote."""
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
+
+
+@contextmanager
+def seeded_weights(seed: int) -> Iterator[None]:
+    """Draw the initial weights of modules from a seed; torch's global state is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def critic_parameters(policy: nn.Module) -> list[nn.Parameter]:

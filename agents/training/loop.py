@@ -28,7 +28,7 @@ from .. import processes
 from ..checks import check_goal
 from ..fsdp import release_weights
 from ..policies import ControlPolicy, Policy, SavedPolicy, kind_of, make_policy
-from ..policies.base import critic_parameters
+from ..policies.base import critic_parameters, seeded_weights
 from ..rollout import Batch, Rollout
 from ..rollouts.collector import Collector
 from ..rollouts.envs import (
@@ -139,8 +139,7 @@ class Loop(Algorithm):
         """
         spaces = envs.single_observation_space, envs.single_action_space
         make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
-            torch.default_generator.manual_seed(self.seed)
+        with seeded_weights(self.seed):
             if self.shard:
                 from ..sharding import deal_out  # slow to import
 
@@ -172,8 +171,7 @@ class Loop(Algorithm):
         own_episodes = processes.check_episodes(self.episodes_per_update, size)
         self.longest = longest_of(self, env)
         before = {name: vars(self)[name] for name in learned_by(self)}
-        with torch.random.fork_rng(devices=[]):  # as for the policy
-            torch.default_generator.manual_seed(self.seed)
+        with seeded_weights(self.seed):  # of modules that it makes
             self.setup(env, size)
         vars(self).update(before)  # what has learned goes on
         train_too(self)
@@ -238,7 +236,7 @@ class Loop(Algorithm):
         self._log_name = None
 
     def _configure_logger(self, name: str | None, anew: bool) -> None:
-        """Make the logger, unless one was set: a folder of its own for a curve that begins anew, or by another name."""
+        """Make the logger, unless one was set; a curve that begins anew, or by another name, gets a new folder."""
         if known := self.unwritten.logger:
             other = anew or name not in (None, self._log_name)
             if self._log_name is None or self.tensorboard_log is None or not other:

@@ -159,7 +159,7 @@ class PolicyOptimizer:
         self.stepped = False  # whether the last step was taken, not skipped
 
     def add(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Train further parameters, with a norm of their own, unless they are trained already."""
+        """Train further parameters, clipped by themselves, unless they are trained already."""
         new = [parameter for parameter in parameters if parameter not in self.weights]
         if new:
             self.weights.add(new)

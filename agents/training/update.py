@@ -79,7 +79,7 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
 
 
 def checked_loss(agent: Any, returned: Any) -> tuple[torch.Tensor, Figures]:
-    """Return what an agent's `loss` returned.
+    """Return the loss and the metrics that an agent's `loss` returned, checked.
 
     Raises:
         TypeError: unless it is a loss and its metrics, each one number.

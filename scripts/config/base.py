@@ -185,7 +185,7 @@ class Config:
         return {name: value for name, value in written(values).items() if value not in (None, [], {})}
 
     def changed(self) -> dict[str, Any]:
-        """Return those of the `flat` values that are not the defaults."""
+        """Return the `flat` values that differ from the defaults."""
         usual = type(self)().flat()
         return {name: value for name, value in self.flat().items() if value != usual.get(name)}
 
@@ -340,7 +340,7 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
 
 
 def by_field(cls: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of options as a config takes them: those that are no fields are its "settings"."""
+    """Return the values of options as a config takes them: options without a field are its "settings"."""
     settings = {name: value for name, value in options.items() if name not in field_names(cls)}
     fields_alone = {name: value for name, value in options.items() if name not in settings}
     return fields_alone | ({"settings": {**fields_alone.get("settings", {}), **settings}} if settings else {})

@@ -101,7 +101,7 @@ def _band(kind: Kind, metric: Metric, axis: str) -> np.ndarray | None:
 
 
 def _picture(metric: Metric, bands: Mapping[Kind, np.ndarray], axis: str, own: Kind) -> dict[str, Any]:
-    """Return what plot.svg draws of a metric: a kind with its evaluations and its last value, the others behind it.
+    """Return the facts of plot.svg for a metric: a kind with its evaluations and its last value, the others behind it.
 
     Args:
         metric: of the picture.
@@ -120,7 +120,7 @@ def _picture(metric: Metric, bands: Mapping[Kind, np.ndarray], axis: str, own: K
 
 
 def _overlay(bands: Mapping[Kind, np.ndarray]) -> dict[str, Any]:
-    """Return what plot.svg draws of all kinds, each in its color, with a band for several runs."""
+    """Return the facts of plot.svg for all kinds, each in its color, with a band for several runs."""
     curves = [
         _curve(f"c{number % COLORS} s{number // COLORS % STYLES}", band, with_band=len(kind.runs) > 1)
         for number, (kind, band) in enumerate(bands.items())
