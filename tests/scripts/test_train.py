@@ -2,11 +2,15 @@
 
 import json
 import re
+from types import SimpleNamespace
 
+import pytest
+import torch
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import result_of, run
 
 from rlenv._scripts.jobs import session
+from rlenv._scripts.jobs.job import TrainJob
 from rlenv._scripts.process import progress
 from rlenv._scripts.reports.history import read_run
 from rlenv._scripts.train import train
@@ -35,6 +39,30 @@ def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
     assert "100%" in bar and f"reached 30 after {result['timesteps']:,} steps" in bar
     (tmp_path / "run" / "result.json").unlink()
     assert 0 < read_run(tmp_path / "run").done < 0.1, "for the doctor, a running run without a budget has the default"
+
+
+@pytest.mark.parametrize(
+    ("success", "episodes", "played", "reached"),
+    [
+        (0.75, 1000, [64], False),
+        (0.95, 1000, [64, 1000], False),
+        (1.0, 1000, [64, 1000], True),
+        (0.75, 100, [100], False),
+    ],
+)
+def test_that_a_goal_is_far_away_is_seen_in_the_first_episodes(success, episodes, played, reached):
+    asked = []
+
+    def play(seed, count):
+        asked.append((seed, count))
+        return {}, SimpleNamespace(returns=(torch.arange(count) % 20 < 20 * success).float())
+
+    agent = SimpleNamespace(num_updates=3, last_metrics={"rollout/ep_rew_mean": 0.6})
+    config = SimpleNamespace(stop_reward=0.95, seed=0)
+    run = SimpleNamespace(agent=agent, config=config, episodes=episodes, _tried=-1, _play=play)
+    assert TrainJob._reaches_goal(run) is reached
+    assert [count for _, count in asked] == played and len({seed for seed, _ in asked}) == 1
+    assert TrainJob._reaches_goal(run) is False and len(asked) == len(played), "once after an update"
 
 
 def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypatch):
