@@ -32,7 +32,7 @@ from .imitation import imitate, warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
 POINTS = 10  # of the curve of held-out success by default
-FIRST_LOOK = 64  # episodes that show whether --stop-reward is out of reach
+LOOKS = (64, 256, 1024, 4096)  # episodes that may show that --stop-reward is far away
 
 
 class TrainJob:
@@ -207,8 +207,8 @@ class TrainJob:
 
         Without that margin a lucky evaluation passes. They are played before a rollout, so that the policy that passed
         is kept, at most after every second update, and only if the last rollout's mean was at least goal - |goal| / 2.
-        Most policies fail by far, which the first episodes show: no more are played if their mean, plus three standard
-        errors, is below the goal.
+        Most policies fail by far, which few episodes show: 64, then four times as many, and so on, as long as their
+        mean, plus three standard errors, reaches the goal.
         """
         goal, updates = self.config.stop_reward, self.agent.num_updates
         latest = self.agent.last_metrics.get("rollout/ep_rew_mean", -math.inf)
@@ -216,8 +216,8 @@ class TrainJob:
             return False
         self._tried = updates  # an update may have several rollouts
         seed = int(np.random.SeedSequence([self.config.seed, updates]).generate_state(1)[0])
-        first = [(FIRST_LOOK, -3)] if self.episodes >= 2 * FIRST_LOOK else []
-        for episodes, errors in (*first, (self.episodes, 2)):
+        looks = [count for count in LOOKS if 2 * count <= self.episodes]
+        for episodes, errors in (*((count, -3) for count in looks), (self.episodes, 2)):
             returns = self._play(seed, episodes)[1].returns
             if returns.mean() - errors * returns.std(correction=0) / math.sqrt(len(returns)) < goal:
                 return False
