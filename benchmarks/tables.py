@@ -101,7 +101,7 @@ ROWS = {
 def command(row: Row, seed: int, folder: Path) -> list[str]:
     """Return the words that train a row with a seed, or continue its run if there is a checkpoint."""
     if any(folder.glob("checkpoint*")):
-        return ["rlenv", "train", "--resume", str(folder)]
+        return ["rlenv", "train", "--trust", "--resume", str(folder)]  # verifiers are in files of the repository
     options = [*shlex.split(row.train), "--seed", str(seed), "--device", "cpu", "--no-report"]
     return ["rlenv", "train", *options, "--log-dir", str(folder), "--overwrite"]
 
