@@ -1,17 +1,14 @@
 """Requests to servers of others: one deadline per call, a limit of size, no redirects, faults in one line.
 
-The module imports nothing of rlenv, so that agents and verifiers share it; httpx is imported when something is asked.
+The module imports nothing else of rlenv, so that agents and verifiers share it; httpx is imported on use.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import ssl
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,12 +18,15 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ._loop import wait_for
+
 if TYPE_CHECKING:
     import httpx
 
 BUSY = (429, 503)  # statuses after which a request is sent again
 PAUSES = (0.5, 2.0)  # seconds before the second and third try, unless the server says how long (Retry-After)
 MOST_OF_AN_ERROR = 2**16  # bytes; the rest of the body of an error is not read
+HANDSHAKE = 0.05  # seconds in which a connection that took too long is closed
 LONGEST = 300  # characters of a server that are shown
 
 
@@ -104,52 +104,6 @@ class Response:
             raise ValueError(f"answers with what is not JSON ({printable(str(error))}): {start}") from error
 
 
-class Deadline:
-    """A time limit for a connection, which is shut down when the time has passed, also in a read or write.
-
-    Limits of single reads do not end a response that comes in drops.
-
-    Args:
-        seconds: until then, from entering the context.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.passed = False
-        self._lock, self._watched = threading.Lock(), list[socket.socket]()
-        self._timer = threading.Timer(seconds, self._pass)
-        self._timer.daemon = True
-
-    def watch(self, connection: socket.socket) -> None:
-        """Shut a connection down when the time has passed, also after TLS has taken its socket over."""
-        copy = connection.dup()
-        with self._lock:
-            self._watched.append(copy)
-            if self.passed:
-                _shut_down(copy)
-
-    def _pass(self) -> None:
-        with self._lock:
-            self.passed = True
-            for connection in self._watched:
-                _shut_down(connection)
-
-    def __enter__(self) -> Deadline:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        with self._lock:
-            for connection in self._watched:
-                connection.close()
-            self._watched = []
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):  # closed meanwhile
-        connection.shutdown(socket.SHUT_RDWR)
-
-
 def ask(
     url: str, body: Any = None, *, headers: Mapping[str, str], seconds: float, most_bytes: int = 2**20
 ) -> Response:  # fmt: skip
@@ -162,7 +116,7 @@ def ask(
         url: of the request.
         body: sent as JSON; None for GET.
         headers: such as from `bearer`, for this server only.
-        seconds: for all tries, from connecting to the last byte; looking up the host's name is limited by the system.
+        seconds: for all tries, from connecting to the last byte.
         most_bytes: of the body of an answer that is not an error.
 
     Raises:
@@ -170,28 +124,24 @@ def ask(
         ConnectionError: if the server cannot be reached, or breaks off.
         ValueError: for a redirect, and for an answer that is too long; the line goes on after the server's name.
     """
-    import httpx
-
     data = None if body is None else json.dumps(body).encode()
     sent = {"Accept-Encoding": "identity", "User-Agent": "rlenv", **headers}  # nothing that unpacks to more than it is
     sent |= {} if data is None else {"Content-Type": "application/json"}
-    options: dict[str, Any] = {"verify": _certificates(), "limits": httpx.Limits(max_keepalive_connections=0)}
-    with httpx.Client(headers=sent, trust_env=not is_loopback(url), **options) as client:  # follows no redirects
-        end = monotonic() + seconds
-        for pause in (*PAUSES, None):
-            left = end - monotonic()
-            if left <= 0:
-                break
-            try:
-                answer = _ask_once(client, url, data, left, most_bytes)
-            except TimeoutError:
-                break
-            if answer.status not in BUSY or pause is None:
-                return answer
-            pause = _pause(answer.retry_after, pause)
-            if monotonic() + pause >= end:
-                return answer
-            sleep(pause)
+    end = monotonic() + seconds
+    for pause in (*PAUSES, None):
+        left = end - monotonic()
+        if left <= 0:
+            break
+        try:
+            answer = wait_for(_ask_once(url, data, sent, left, most_bytes))
+        except TimeoutError:
+            break
+        if answer.status not in BUSY or pause is None:
+            return answer
+        pause = _pause(answer.retry_after, pause)
+        if monotonic() + pause >= end:
+            return answer
+        sleep(pause)
     raise TimeoutError(f"not within {seconds:g} s")
 
 
@@ -212,36 +162,40 @@ def _certificates() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _ask_once(client: httpx.Client, url: str, data: bytes | None, seconds: float, most_bytes: int) -> Response:
+async def _ask_once(
+    url: str, data: bytes | None, headers: Mapping[str, str], seconds: float, most_bytes: int
+) -> Response:
+    import asyncio
+
     import httpx
 
-    def traced(event: str, info: Mapping[str, Any]) -> None:
-        if event.endswith("connect_tcp.complete"):
-            deadline.watch(info["return_value"].get_extra_info("socket"))
-
-    method, options = "GET" if data is None else "POST", dict[str, Any](timeout=seconds, extensions={"trace": traced})
-    try:
-        with Deadline(seconds) as deadline, client.stream(method, url, content=data, **options) as answer:
-            status, found = answer.status_code, bytearray()
-            if 300 <= status < 400:
-                where = f"{answer.headers.get('Location', 'nowhere')!r:.200}"
-                raise ValueError(
-                    f"answers with {status}, a redirect to {where}; if you trust that server, give its address"
-                )
-            most = most_bytes if status < 300 else MOST_OF_AN_ERROR
-            for part in answer.iter_raw(2**16):
-                found += part
-                if len(found) > most and status < 300:
-                    raise ValueError(f"answers with more than {most_bytes:,} bytes")
-                if len(found) > most:
-                    break
-            if deadline.passed:  # a body without a length ends when its connection is shut down
-                raise TimeoutError
-            reason = printable(answer.reason_phrase)
-            return Response(status, reason, bytes(found[:most]), answer.headers.get("Retry-After"))
+    timeout = httpx.Timeout(None, connect=seconds)  # httpx would lose a connection that is cancelled in its handshake
+    options: dict[str, Any] = {"timeout": timeout, "verify": _certificates(), "trust_env": not is_loopback(url)}
+    try:  # limits of single reads would not end an answer that comes in drops
+        async with (
+            asyncio.timeout(seconds + HANDSHAKE),
+            httpx.AsyncClient(headers=headers, **options) as client,
+            client.stream("GET" if data is None else "POST", url, content=data) as answer,
+        ):
+            return await _read(answer, most_bytes)
     except httpx.InvalidURL as error:
         raise ValueError(f"has an address that cannot be asked ({printable(str(error))})") from error
     except (httpx.TransportError, OSError) as error:
-        if deadline.passed or isinstance(error, (httpx.TimeoutException, TimeoutError)):
+        if isinstance(error, (httpx.TimeoutException, TimeoutError)):
             raise TimeoutError from error
         raise ConnectionError(printable(str(error)) or type(error).__name__) from error
+
+
+async def _read(answer: httpx.Response, most_bytes: int) -> Response:
+    status, found = answer.status_code, bytearray()
+    if 300 <= status < 400:  # the client follows none
+        where = f"{answer.headers.get('Location', 'nowhere')!r:.200}"
+        raise ValueError(f"answers with {status}, a redirect to {where}; if you trust that server, give its address")
+    most = most_bytes if status < 300 else MOST_OF_AN_ERROR
+    async for part in answer.aiter_raw(2**16):
+        found += part
+        if len(found) > most and status < 300:
+            raise ValueError(f"answers with more than {most_bytes:,} bytes")
+        if len(found) > most:
+            break
+    return Response(status, printable(answer.reason_phrase), bytes(found[:most]), answer.headers.get("Retry-After"))

@@ -18,7 +18,7 @@ from rlenv.agents.engines.base import Request
 from rlenv.verifiers.dialogues import openenv_client as openenv
 
 SECRET = "tok-123456"
-MOST_SENT = 2**24  # bytes: limits of answers, and what the system buffers
+MOST_SENT = 2**25  # bytes: limits of three answers, and what the system buffers
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from rlenv._loop import in_their_loop
 from rlenv._status import VERIFIER_FAILED
 
 from ..base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
-from ..function import in_their_loop
 from ..isolation import isolate
 from ..plugins.registry import make_verifier, register_verifier
 from ..wrapping import WithPoser, makes_problems

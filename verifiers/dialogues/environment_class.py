@@ -16,11 +16,12 @@ from typing import Any
 from typing_extensions import override
 
 from rlenv._checks import check_count, first_line
+from rlenv._loop import wait_for
 from rlenv._status import VERIFIER_FAILED
 
 from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict, Verifier, describe
 from ..conversation import Message, last_of
-from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
+from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict
 from ..plugins.registry import find_verifier, register_verifier
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
 from .world import Randomness, WorldVerifier

@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rlenv._checks import first_line, message_of
+from rlenv._loop import wait_for
 
 from ..base import Reply
 from ..conversation import Message
-from ..function import wait_for
 from ..plugins.registry import advice, reason_of, require_trust
 from ..plugins.user_code import import_user_module
 from .calls import MOST_CALLS, Call, calls_in

@@ -1,0 +1,66 @@
+"""One event loop for all coroutines of a process; the module imports nothing of rlenv, so that all may share it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+
+def wait_for(result: Any) -> Any:
+    """Return a result, of a coroutine at its end, even if an event loop is already running (as in a notebook).
+
+    All coroutines of a process share one loop, so that a connection which one call opens serves the next.
+    """
+    if not inspect.isawaitable(result):
+        return result
+    import asyncio  # slow, and every worker process would wait for it
+
+    async def finish() -> tuple[Any, BaseException | None]:
+        try:
+            return await result, None
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+            return None, error
+
+    loop, thread = _loop()
+    if threading.current_thread() is thread:  # a coroutine called us: the loop waits for it, and cannot run another
+        with ThreadPoolExecutor(1) as apart:
+            value, error = apart.submit(asyncio.run, finish()).result()
+    else:
+        future = asyncio.run_coroutine_threadsafe(finish(), loop)
+        try:
+            value, error = future.result()
+        finally:
+            future.cancel()  # if waiting was interrupted
+    if error is not None:
+        raise error
+    return value
+
+
+def in_their_loop() -> bool:
+    """Tell whether the caller runs in the loop that coroutines share, which cannot run others until it returns.
+
+    The loop is made if there is none, so that threads that begin afterwards find the same.
+    """
+    return threading.current_thread() is _loop()[1]
+
+
+@lru_cache(maxsize=1)
+def _loop() -> tuple[AbstractEventLoop, threading.Thread]:
+    """Return the loop and the thread in which it runs until the process ends."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="coroutines", daemon=True)
+    thread.start()
+    return loop, thread
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loop.cache_clear)  # threads do not survive a fork
