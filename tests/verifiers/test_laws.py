@@ -12,7 +12,7 @@ from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers import Problem, isolate, make_verifier
 from rlenv.verifiers.answer import PLACES
 from rlenv.verifiers.lint import attacks, report
 from rlenv.verifiers.plugins import registry
@@ -193,7 +193,7 @@ WARNS = [
     "'\\q'", '"\\d"', "1is 1", "1if 2else 3", "0x1for x in y", "1 is 1", "(1)(2)", "[1][2, 3]", "assert (1, 2)",
 ]  # fmt: skip
 SCHEMA = {"patternProperties": {"[[a]": {}}, "propertyNames": {"pattern": "[a||b]"}}
-TASKS = [f"reasoning_gym:{name}" for name in ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens")]
+TASKS = ["reasoning_gym:string_insertion"]  # whose scorer evaluates answers
 WARNED = [
     *((name, None) for name in (*PURE, "code", "code-feedback", "math", *TASKS)),
     ("regex", Problem("?", "", {"pattern": "[[a&&b]+"})),
@@ -203,8 +203,11 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("name", "problem"), WARNED)
-def test_no_verifier_warns_of_what_a_model_wrote(name, problem):
+def test_no_verifier_warns_of_what_a_model_wrote(name, problem, monkeypatch):
+    """Those who compile it run in worker processes, where a warning would be an error here."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
     verifier = make_verifier(name, **({"size": 50} if name in TASKS else {}))
+    judge = isolate(verifier, workers=1 if verifier.execution.isolated else None) or verifier
     problem = problem or verifier.examples()[0]
     quoted = [f'"{line}"' for line in WARNS if '"' not in line and "\\" not in line]
     texts = [*WARNS, *quoted, f"[{', '.join(quoted)}]", *(f"${line}$" for line in WARNS)]
@@ -213,5 +216,6 @@ def test_no_verifier_warns_of_what_a_model_wrote(name, problem):
     for text in texts:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            assert verifier.verify(problem, text).status == "ok"
+            assert judge.verify(problem, text).status == "ok"
         assert not seen, f"{text}: {seen[0].message}"
+    judge.close()

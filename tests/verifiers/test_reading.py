@@ -1,12 +1,8 @@
 """Completions of any length are read in linear time; what is read in them is in test_laws.py and answers/."""
 
-import warnings
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from rlenv.verifiers.answer import PLACES, answer_in, boxes
-from rlenv.verifiers.builtin.quiet import quiet
 from rlenv.verifiers.numbers import first_number, last_number, leading_number
 from rlenv.verifiers.text import collapsed, conclusion, last_line
 
@@ -23,13 +19,3 @@ def test_a_long_text_is_read_without_backtracking(part):
         answer_in(part * (50_000 // len(part)), place, first_number)
     for read in (first_number, last_number, leading_number, last_line, collapsed, boxes, conclusion):
         read(part * (20_000 // len(part)))
-
-
-def test_other_threads_are_warned_while_one_is_quiet():
-    with ThreadPoolExecutor(1) as other, warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        with quiet():
-            warnings.warn("of the quiet thread", UserWarning, stacklevel=1)
-            other.submit(warnings.warn, "of another thread", UserWarning, stacklevel=1).result()
-        warnings.warn("afterwards", UserWarning, stacklevel=1)
-    assert [str(each.message) for each in seen] == ["of another thread", "afterwards"]

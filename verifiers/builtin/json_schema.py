@@ -20,7 +20,6 @@ from ..answer import document_in
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
-from .quiet import quiet
 
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too
@@ -73,7 +72,6 @@ class JsonSchema(Verifier):
         return [Problem(f"{task} Answer in JSON.\n", right, {"schema": schema}) for task, right, schema in _EXAMPLES]
 
     @override
-    @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         schema = problem.metadata.get("schema", self.schema)
         try:

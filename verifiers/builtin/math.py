@@ -17,7 +17,6 @@ from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..text import last_line
-from .quiet import quiet
 from .reference import ReferenceVerifier
 
 EXAMPLES = (
@@ -202,7 +201,6 @@ class Math(ReferenceVerifier):
             return ""
         return f"the reference answer cannot be read: {problem.answer[-100:]!r}"
 
-    @quiet()
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's answer equals the reference."""
         found, reference = self.formula_in(problem, text), reference_of(problem.answer)

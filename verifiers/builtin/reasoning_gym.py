@@ -21,7 +21,6 @@ from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in
 from .numeric import number_in
-from .quiet import quiet
 from .reference import ReferenceVerifier
 
 SIZE = 10_000
@@ -126,7 +125,6 @@ class ReasoningGym(ReferenceVerifier):
         return Probes()  # some scorers read a reference, such as one with a sign in front, in its own form only
 
     @override
-    @quiet()
     def matches(self, problem: Problem, text: str) -> bool:
         answer, reference, entry = self.answer_in(problem, text), problem.answer, problem.metadata["entry"]
         if answer is None or answer == reference:

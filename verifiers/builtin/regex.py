@@ -12,7 +12,6 @@ from rlenv._checks import check_count
 
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
-from .quiet import quiet
 
 EXAMPLES = [  # task, pattern, a right answer
     ("Write a date such as 2001-12-31.", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "1999-02-28"),
@@ -63,7 +62,6 @@ class Regex(Verifier):
         return [Problem(f"{task}\n", right, {"pattern": pattern}) for task, pattern, right in EXAMPLES]
 
     @override
-    @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         pattern = problem.metadata.get("pattern") or self.pattern
         if pattern is None:

@@ -72,7 +72,8 @@ def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # there is one worker per core
-    os.execv(sys.executable, [sys.executable, "-P", "-c", BOOT, path, str(jobs), str(results)])
+    # Python warns programmers, but where a verifier compiles a text of the model, nobody can mend it.
+    os.execv(sys.executable, [sys.executable, "-P", "-W", "ignore", "-c", BOOT, path, str(jobs), str(results)])
 
 
 def _prctl(option: int, value: int) -> None:
