@@ -6,31 +6,36 @@ Nothing here imports torch, so that `--help` need not.
 from __future__ import annotations
 
 import math
+import os
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from rlenv._checks import check_choice, check_count, check_flag
+from rlenv._checks import SHOWN, check_choice, check_count, check_flag
 
 from .checks import check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it
+NUMBERS = ("int", "float", "schedule")
+KINDS = {bool: "bool", str: "text", dict: "table", Mapping: "table"}  # by type; see `Setting.kind`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The declaration of a setting.
+    """The declaration of a setting of an agent, or of a job (see `scripts/config`).
 
     Attributes:
         name: of the argument and the attribute.
         type: the annotation of the attribute, as it is written.
         hint: the type that it stands for; Any if only type checkers know it.
-        default: of the constructor. None stands for `by_kind`, or for what `shown` says.
-        help: one sentence.
+        default: of the constructor. None stands for `by_kind`, or for what `shown` says; () for a table without
+            entries, or for no value of several.
+        help: one sentence. A setting of a job without it has no option.
         more: what only Python's reader needs.
         by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
         low: the smallest number; of whole ones 1, if nothing is said.
@@ -38,12 +43,16 @@ class Setting:
         above: instead of `low`, the exclusive lower bound of a number.
         below: instead of `high`, the exclusive upper bound of a number.
         one_of: the allowed names, from a Literal.
-        checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
+        checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError; of
+            several values, each one.
         starts: whether the first value of a function of progress has to be in the range, too.
         fixed: whether it counts only when an agent is made, so that setting the attribute later is an error.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
         commands: which of "train", "compare" and "sft" have an option for it; others take `--agent-arg`.
-        heading: of that option in `--help`.
+        heading: of that option in `--help`; by default of the class that declares the setting.
+        flag: the option, such as "--env", if it is not the name.
+        envvar: the environment variable that sets the option, too.
+        required: whether the option has to be given.
         shown: how the default is described, if not by its value.
     """
 
@@ -65,20 +74,35 @@ class Setting:
     saved: bool = True
     commands: tuple[str, ...] = ()
     heading: str = "Updates"
+    flag: str = ""
+    envvar: str | None = None
+    required: bool = False
     shown: str = ""
 
     @cached_property
     def kind(self) -> str:
-        """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
+        """The kind of values: "bool", "int", "float", "schedule" (number or function), "text", "table" or "other"."""
         types = {get_origin(each) or each for each in alternatives(self.hint)} - {type(None)}
         if types & {int, float} and types <= {int, float, Callable}:
             return "schedule" if Callable in types else "float" if float in types else "int"
-        return "bool" if types == {bool} else "other"
+        return KINDS.get(types.pop(), "other") if len(types) == 1 else "other"
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether an option may be given several times: of a table, an entry each."""
+        return self.default == ()
 
     @cached_property
     def optional(self) -> bool:
         """Whether None is allowed, which it is where it ever was a default."""
         return bool(self.by_kind) or type(None) in alternatives(self.hint) or (self.kind == "other" and not self.one_of)
+
+    def read(self, value: Any) -> Any:
+        """Return a value as `check` does, which may also be a number as text, as in a file or on the command line."""
+        if isinstance(value, str) and self.kind in NUMBERS and self.checked_by is None:
+            with suppress(ValueError):  # which `check` raises with the name
+                value = float(value) if value.strip("+-0123456789") else int(value)
+        return self.check(value)
 
     def check(self, value: Any) -> Any:
         """Return a value as the type's.
@@ -88,12 +112,21 @@ class Setting:
         """
         if value is None and self.optional:
             return value
+        if self.kind == "table" and self.checked_by is None:
+            return self._table(value)
+        if self.takes_several:
+            each = value if isinstance(value, (list, tuple)) else [value]
+            return tuple(each if self.checked_by is None else map(self.checked_by, each))
         if self.checked_by is not None:
             return self.checked_by(value)
         if self.one_of:
             return check_choice(self.name, value, self.one_of)
         if self.kind == "bool":
             return check_flag(self.name, value)
+        if self.kind == "text":
+            if isinstance(value, bool) or not isinstance(value, (str, os.PathLike, int, float)):
+                raise ValueError(f"{self.name} must be a text, got {value!r:.{SHOWN}}")
+            return str(value)  # a name in a file may look like a number
         if self.kind == "other" or (self.kind == "schedule" and callable(value) and not self.starts):
             return value
         low, high, above, below = self.bounds
@@ -102,6 +135,14 @@ class Setting:
             return check_count(self.name, value, None if low == -math.inf else int(low) + above, most)
         check = check_schedule if self.kind == "schedule" else check_number
         return check(self.name, value, low=low, high=high, above=above, below=below)
+
+    def _table(self, value: Any) -> dict[str, Any]:
+        try:
+            table = dict(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.name} must be a table, as KEY=VALUE, got {value!r:.{SHOWN}}") from None
+        of_texts = get_args(self.hint)[1:] == (str,)  # as names of columns, which may look like numbers
+        return {str(key): str(each) if of_texts else each for key, each in table.items()}
 
     @property
     def bounds(self) -> tuple[float, float, bool, bool]:
@@ -114,12 +155,17 @@ class Setting:
     @property
     def allowed(self) -> str:
         """The allowed values, in words; empty if the type says it."""
-        if self.one_of or self.kind in ("bool", "other"):
+        if self.one_of or self.kind not in NUMBERS:
             return ", ".join(self.one_of)
         low, high, above, below = self.bounds
         least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
         most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
         return " and ".join(filter(None, (least, most)))
+
+    @property
+    def option(self) -> str:
+        """The option as it is typed."""
+        return (self.flag or f"--{self.name.replace('_', '-')}").partition("/")[0]
 
     @property
     def about(self) -> str:

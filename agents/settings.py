@@ -1,11 +1,12 @@
-"""Settings: the keyword arguments of a class, each a dataclass field with its facts (see `Setting`).
+"""Settings: the keyword arguments of a class, each a dataclass field, with its facts if it has any (see `Setting`).
 
     class Halved(Reinforce):
         factor: float = setting(default=0.5, help="Of the advantages.", above=0, high=1)
 
-Every class of an agent is a dataclass: its constructor takes `factor`, checks it and sets the attribute. Type checkers
-and editors know that, the table under the docstring, what a checkpoint keeps, the options of commands and the table in
-docs/appendix/settings.md are made from the fields. Nothing here imports torch, so that `--help` need not.
+Every class of an agent, and of the config of a job, is a dataclass: its constructor takes `factor`, checks it and sets
+the attribute. Type checkers and editors know that, the table under the docstring, what a checkpoint keeps, the options
+of commands and the table in docs/appendix/settings.md are made from the fields. Nothing here imports torch, so that
+`--help` need not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, replace
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import (
@@ -59,12 +60,13 @@ else:
             return Any
 
 
-def setting(*, default: Any, help: str = "", **facts: Any) -> Any:
-    """Return a field for the body of a class of an agent; `Setting` lists the facts.
+def setting(*, default: Any, **facts: Any) -> Any:
+    """Return a field for the body of a class with settings; `Setting` lists the facts.
 
-    A class that declares a setting of its parents again, with its type, changes the facts that it names.
+    A class that declares a setting of its parents again, with its type, changes the facts that it names. Without facts,
+    the default alone does: factor: float = 0.25.
     """
-    return field(default=default, kw_only=True, metadata=facts | ({"help": help} if help else {}))
+    return field(default=default, metadata=facts)
 
 
 def argument(*, kw_only: bool) -> Any:
@@ -94,9 +96,6 @@ class _BySettings:
 
     def __get__(self, agent: Any, cls: type) -> Any:
         return getattr(super(self.owner, cls), self.name) if agent is None else self.value(agent)
-
-
-FACTS = {one.name for one in fields(Setting)} - {"name", "type", "hint", "one_of", "default"}
 
 
 class Signature:
@@ -170,16 +169,18 @@ def declare(cls: Any) -> None:
     Raises:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
     """
-    types, parents = inspect.get_annotations(cls), _merged(cls.__mro__[1:])
-    own = {name: value for name, value in vars(cls).items() if isinstance(value, Field) and value.kw_only is True}
-    _check_body(cls, own, parents, types)
+    parents, annotations = _merged(cls.__mro__[1:]), inspect.get_annotations(cls).items()
+    types = {name: annotation for name, annotation in annotations if "ClassVar" not in str(annotation)}
+    own = {name: vars(cls).get(name, MISSING) for name in types}
+    own = {name: value for name, value in own.items() if getattr(value, "kw_only", True)}  # no `argument`
+    _check_body(cls, own, parents)
     cls._own_settings = {name: _setting_of(cls, name, value, parents.get(name)) for name, value in own.items()}
     cls._declared = cls._own_settings | {name: one for name, one in parents.items() if name not in cls._own_settings}
     cls._own_arguments = _arguments(cls)
     if vars(cls).get("__doc__"):
         table = "\n".join(one.described for one in cls._declared.values())
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\nKeyword Args:\n{table}"
-    dataclass(eq=False, repr=False, match_args=False)(cls)
+    dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
 
 
 def declared_by(cls: Any) -> dict[str, Setting]:
@@ -242,82 +243,55 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
     return settings
 
 
-def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting], types: Mapping[str, Any]) -> None:
-    """Check that every name in a class's body is a setting or hides nothing of its parents.
+def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting]) -> None:
+    """Check that no name in a class's body hides what its parents need.
 
     Raises:
-        TypeError: for a setting with the name of anything else, a value with that of a setting or a method, a setting
-            without a type, and a type without a setting, of which a dataclass would make an argument.
+        TypeError: for a setting with the name of anything else, a value with that of a setting or a method.
     """
-    for base in cls.__mro__[1:]:
-        strays = [name for name, value in vars(base).items() if isinstance(value, Field)]
-        if strays and "_own_settings" not in vars(base):
-            raise TypeError(
-                f"{base.__name__}.{strays[0]} is a setting of a class without settings: "
-                f"write class {base.__name__}(AgentSettings), from rlenv.agents.training.settings"
-            )
     for name, value in vars(cls).items():
-        where = f"{cls.__name__}.{name}"
-        if name in own and name not in types:
-            known = parents[name].type if name in parents else "float"
-            raise TypeError(f"{where} has no type: write {name}: {known} = setting(default=...), or another type")
-        shown = [base for base in cls.__mro__[1:] if name in {*vars(base), *inspect.get_annotations(base)}]
-        used = [base for base in shown if name not in vars(base).get("_own_settings", {})]
-        used = [base for base in used if vars(base).get(name, base) is not None]  # None: see `absent`
-        if name in own and used and (_is_ours(used[0]) or hasattr(vars(used[0]).get(name), "__get__")):
-            raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
-        if name in own or name.startswith("__"):
+        where, hidden = f"{cls.__name__}.{name}", next((base for base in cls.__mro__[1:] if name in vars(base)), None)
+        if hidden is None or name.startswith("__"):
             continue
-        if name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
-            raise TypeError(f"{where} is a setting: write {name}: {parents[name].type} = setting(default={value!r})")
-        if used and callable(getattr(used[0], name, None)) and not (callable(value) or hasattr(value, "__get__")):
-            raise TypeError(f"{where} is {value!r}, but {used[0].__name__} has a method {name}(); choose another name")
-    for name, annotation in types.items():
-        if not isinstance(vars(cls).get(name), Field) and "ClassVar" not in str(annotation):
-            value = f"{vars(cls)[name]!r}" if name in vars(cls) else "..."
-            raise TypeError(
-                f"{cls.__name__}.{name} is neither a setting nor a constant: write {name}: {annotation} = "
-                f"setting(default={value}, help=...), or ClassVar[{annotation}]"
-            )
+        if name not in own and name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
+            raise TypeError(f"{where} is a setting: write {name}: {parents[name].type} = {value!r}")
+        if name in own and name not in parents:
+            needed = vars(hidden)[name] is not None and hidden.__module__.startswith("rlenv.")  # see `absent`
+            if needed or hasattr(vars(hidden)[name], "__get__"):
+                raise TypeError(f"{where}: {hidden.__name__} uses this name; choose another for the setting")
+        elif name not in own and callable(getattr(hidden, name)) and not (callable(value) or hasattr(value, "__get__")):
+            raise TypeError(f"{where} is {value!r}, but {hidden.__name__} has a method {name}(); choose another name")
 
 
-def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith("rlenv.agents.")
-
-
-def _setting_of(cls: type, name: str, declared: Any, parent: Setting | None) -> Setting:
+def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Setting:
     """Return a declared setting, with the facts of the parents' that it leaves out.
 
     Raises:
-        TypeError: for a declaration that is not one, naming the class and the setting.
+        TypeError: for a default that is missing or wrong, naming the class and the setting.
     """
-    where, annotation, facts = f"{cls.__name__}.{name}", inspect.get_annotations(cls)[name], declared.metadata
-    for fact in facts:
-        if fact not in FACTS:
-            raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(sorted(FACTS))}")
+    where, annotation = f"{cls.__name__}.{name}", inspect.get_annotations(cls)[name]
+    default, facts = (value.default, dict(value.metadata)) if isinstance(value, Field) else (value, dict[str, Any]())
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    hint, default, changed = _hint(cls, annotation), declared.default, dict(facts)
+    hint, by_kind = _hint(cls, annotation), {} if parent is None else parent.by_kind
     names = [name for each in alternatives(hint) if get_origin(each) is Literal for name in get_args(each)]
-    by_kind = {} if parent is None else parent.by_kind
     if default is not None:
         by_kind = {ANY: default} if by_kind else {}  # None still stands for a default
     if default is not None or "by_kind" in facts:
-        changed.setdefault("shown", "")
-    for one, other in (("low", "above"), ("above", "low"), ("high", "below"), ("below", "high")):
-        if one in facts:
-            changed.setdefault(other, None)
-    changed |= {"type": _shown_type(written), "hint": hint, "one_of": tuple(names), "default": default}
-    changed["by_kind"] = {**by_kind, **facts.get("by_kind", {})}
-    new = Setting(name=name, **changed) if parent is None else replace(parent, **changed)
-    if default is None and not new.optional:
+        facts.setdefault("shown", "")
+    for ends in (("low", "above"), ("high", "below")):
+        if not facts.keys().isdisjoint(ends):
+            facts = dict.fromkeys(ends) | facts
+    if parent is None or "heading" in vars(cls):
+        facts.setdefault("heading", getattr(cls, "heading", "Updates"))
+    facts |= {"type": _shown_type(written), "hint": hint, "one_of": tuple(names), "default": default}
+    narrows = parent is not None and default is None and "by_kind" not in facts  # what it inherits, which stays
+    facts["by_kind"] = {**by_kind, **facts.get("by_kind", {})}
+    new = Setting(name=name, **facts) if parent is None else replace(parent, **facts)
+    if default is MISSING or (default is None and not new.optional):
         raise TypeError(f"{where} has no default: write setting(default=...), or the type {new.type} | None")
-    for value in (new.default, *new.by_kind.values()):
-        if getattr(value, "__hash__", None) is None:
-            raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
     try:
-        for value in new.by_kind.values() if new.default is None and new.by_kind else (new.default,):
-            if parent is None or new.default is not None or "by_kind" in facts:  # else it narrows what it inherits
-                new.check(value)
+        for each in () if narrows or new.checked_by else new.by_kind.values() or (default,):
+            new.check(each)
     except ValueError as error:
         raise TypeError(f"{where}: its default is wrong: {error}") from None
     return new

@@ -14,19 +14,20 @@ from rlenv.agents import Agent, peer_names
 from rlenv.agents.language.adapters import has_adapter, library
 from rlenv.agents.language.loading import model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of
+from rlenv.agents.settings import declared_by
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
 from ..process.progress import say
 from ..run.folder import model_of, options_behind
-from .base import Config, check_free, field_names, named, parameters
+from .base import Config, check_free, named, options_of
 from .defaults import NOT_SETTINGS, as_option, by_agent
 from .names import agent_class
 from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text, problem_file_arguments
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *ADAPTER)  # of language models
-OF_TEXT = [name for name in inspect.signature(TextGenTask).parameters if name in field_names(Training)]
+OF_TEXT = [name for name in inspect.signature(TextGenTask).parameters if name in declared_by(Training)]
 
 
 def build_agent(name: str | type[Agent], config: Any) -> Agent:
@@ -67,7 +68,7 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
         ValueError: for a setting that the agent does not take, or in --agent-arg, one that has an option.
     """
     accepted = inspect.signature(cls).parameters.keys() - {"policy", "env", *NOT_SETTINGS}
-    options, settings = parameters(type(config)), getattr(config, "settings", {})
+    options, settings = options_of(type(config)), getattr(config, "settings", {})
     of_agents = options.keys() & (accepted | by_agent().keys())
     values = vars(config) | settings
     chosen = {key: values[key] for key in options if key in of_agents and values.get(key) is not None}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from .parameters import KeyValue, no_value
+from .parameters import no_value, option_of
 
 if TYPE_CHECKING:
     from .base import Config
@@ -54,9 +54,10 @@ class Command(Examples, click.Command):
         super().__init__(*args, **attributes)
         self.config, self.often = config, dict(often or {})
         if config is not None:
-            from .base import parameters  # it reads the settings of agents, which `rlenv --help` does not need
+            from .base import options_of  # it reads the settings of agents, which `rlenv --help` does not need
 
-            self.params += [*parameters(config).values(), *([CONFIG] if "device" in parameters(config) else [])]
+            options = options_of(config)
+            self.params += [*map(option_of, options.values()), *([CONFIG] if "device" in options else [])]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, with `--help-all` if `--help` shows a part of them."""
@@ -83,25 +84,22 @@ class Command(Examples, click.Command):
 
     def _config(self, ctx: click.Context, cls: type[Config]) -> Config:
         """Return the config of this command line; its options are no longer parameters."""
-        from .base import by_field, check_free, overlaid, parameters, read_file
+        from .base import by_field, check_free, options_of, overlaid, read_file
 
         file: Path | None = ctx.params.pop("config_file", None)
-        source = {name: ctx.get_parameter_source(name) for name in parameters(cls)}
-        values = {name: ctx.params.pop(name) for name in parameters(cls)}
+        options = options_of(cls)
+        source = {name: ctx.get_parameter_source(name) for name in options}
+        values = {name: ctx.params.pop(name) for name in options}
         typed = {name for name in values if source[name] is ParameterSource.COMMANDLINE}
         values = {name: values[name] for name in values if name in typed or source[name] is ParameterSource.ENVIRONMENT}
         if file is not None and "resume" in typed:
             raise click.UsageError("--config and --resume exclude each other", ctx)
-        plain = {
-            name: dict(each) if isinstance(parameters(cls)[name].type, KeyValue) else each
-            for name, each in values.items()
-        }
-        check_free("--agent-arg", plain.get("settings", ()), parameters(cls))
-        config = cls(**overlaid({} if file is None else read_file(cls, file), by_field(cls, plain)))
+        values |= {name: dict(each) for name, each in values.items() if options[name].kind == "table"}
+        check_free("--agent-arg", values.get("settings", ()), options)
+        config = cls(**overlaid({} if file is None else read_file(cls, file), by_field(cls, values)))
         config.typed = frozenset(typed)
-        for name, one in parameters(cls).items():
-            if getattr(one, "needed", False) and name not in config.chosen:
-                raise click.MissingParameter(ctx=ctx, param=one)
+        if missing := next((one for name, one in options.items() if one.required and name not in config.chosen), None):
+            raise click.UsageError(f"Missing option {missing.option!r}.", ctx)
         return config
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
 from rlenv.agents.algorithms import SETTINGS
-from rlenv.agents.settings import Converted
+from rlenv.agents.settings import Converted, setting
 from rlenv.agents.training.settings import AgentConfig
 
-from .base import Config, option, with_options
+from .base import Config, with_options
 from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name, verifiers
 from .options import (
@@ -34,7 +33,7 @@ from .options import (
     Training,
     VerifierArguments,
 )  # fmt: skip
-from .parameters import Size
+from .parameters import size
 
 if TYPE_CHECKING:
     from rlenv.agents import Agent
@@ -47,17 +46,16 @@ class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
     heading = "Agent, policy and budget"
-    agent: Converted[str | type[Agent] | AgentConfig, str | type[Agent]] = option(
+    agent: Converted[str | type[Agent] | AgentConfig, str | type[Agent]] = setting(
         default="reinforce-baseline",
         help="Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.",
-        kind=Name(SETTINGS.keys),
-        objects=True,
+        checked_by=Name(SETTINGS.keys),
     )
-    policy_args: dict[str, Any] = option(
-        default={}, help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
+    policy_args: dict[str, Any] = setting(
+        default=(), help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
 
-    def __post_init__(self) -> None:
+    def _check_together(self) -> None:
         """Take the settings of `GRPO.config(...)`, which are checked already."""
         if isinstance(self.agent, AgentConfig):
             agent = self.agent
@@ -65,7 +63,7 @@ class Learner(ModelOptions, Budget, Settings):
                 raise ValueError(f"{sorted(twice)[0]} is in settings and in the config of the agent; pass it once")
             self.agent, self.settings = agent.agent, {**self.settings, **agent.settings}
             self.chosen = self.typed = self.typed | agent.settings.keys()
-        super().__post_init__()
+        super()._check_together()
 
 
 @with_options
@@ -73,28 +71,28 @@ class Evaluation(Config):
     """Evaluations, logs and plans."""
 
     heading = "Evaluation and logs"
-    eval_episodes: int | None = option(
+    eval_episodes: int | None = setting(
         default=None, help="Per evaluation; 0 for none.", low=0, shown="2000 for text, 100 for control"
     )
-    eval_every: int | None = option(
+    eval_every: int | None = setting(
         default=None, help="Updates between evaluations; the best is kept.", low=0, shown="10 in all; control: 0"
     )
-    stop_reward: float | None = option(
+    stop_reward: float | None = setting(
         default=None, help="Stop at this mean reward of an evaluation, minus two standard errors."
     )
-    log_interval: int = option(default=10, help="Updates between two log entries.", low=1)
-    track: Literal["wandb", "trackio", "mlflow"] | None = option(
+    log_interval: int = setting(default=10, help="Updates between two log entries.")
+    track: Literal["wandb", "trackio", "mlflow"] | None = setting(
         default=None,
         help="Also send metrics, samples and result there.",
     )
-    report: bool = option(default=True, help="Write report.html at the end; see rlenv report.", envvar="RLENV_REPORT")
-    log_kl: bool = option(default=False, help="Log the KL to the policy that training starts from (rollout/kl_start).")
-    dry_run: bool = option(default=False, help="Say whether the run fits in memory; train nothing.")
-    plan_processes: int | None = option(
-        default=None, help="With --dry-run: plan for so many processes of torchrun.", low=1, shown="those here"
+    report: bool = setting(default=True, help="Write report.html at the end; see rlenv report.", envvar="RLENV_REPORT")
+    log_kl: bool = setting(default=False, help="Log the KL to the policy that training starts from (rollout/kl_start).")
+    dry_run: bool = setting(default=False, help="Say whether the run fits in memory; train nothing.")
+    plan_processes: int | None = setting(
+        default=None, help="With --dry-run: plan for so many processes of torchrun.", shown="those here"
     )
-    plan_memory: int | None = option(
-        default=None, help="With --dry-run: the memory of each one's GPU.", kind=Size(), shown="what is free here"
+    plan_memory: int | None = setting(
+        default=None, help="With --dry-run: the memory of each one's GPU.", checked_by=size, shown="what is free here"
     )
 
 
@@ -102,13 +100,13 @@ class Evaluation(Config):
 class Resumed(Folder):
     """A run folder, and how its run is continued."""
 
-    resume: Converted[str | Path | None, Path | None] = option(
+    resume: Converted[str | Path | None, Path | None] = setting(
         default=None,
         help="Continue the run in this folder, with its own options; after a kill, from its last checkpoint.",
-        kind=click.Path(exists=True, file_okay=False, path_type=Path),
+        checked_by=click.Path(exists=True, file_okay=False, path_type=Path),
     )
-    save_every: float = option(default=10.0, help="Minutes between two checkpoints.", low=0)
-    trust_checkpoint: bool = option(
+    save_every: float = setting(default=10.0, help="Minutes between two checkpoints.", low=0)
+    trust_checkpoint: bool = setting(
         default=False, help="With --resume: import your modules that the checkpoint names.", flag="--trust"
     )
 
@@ -117,10 +115,10 @@ class Resumed(Folder):
 class Checkpoints(Resumed):
     """The run folder and its checkpoints."""
 
-    save_every_updates: int | None = option(
-        default=None, help="Updates between two checkpoints, instead of --save-every.", low=1
+    save_every_updates: int | None = setting(
+        default=None, help="Updates between two checkpoints, instead of --save-every."
     )
-    keep: int = option(default=2, help="Checkpoints that are kept, besides the best.", low=1)
+    keep: int = setting(default=2, help="Checkpoints that are kept, besides the best.")
 
 
 @with_options
@@ -143,38 +141,38 @@ class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Resume
 
     declares: ClassVar[str] = "sft"
     heading = "Imitation"
-    model: str = option(
+    model: str = setting(
         default="auto", help="Preset (tiny, small, base, smollm2), folder, id, GGUF file or run.", shown="tiny"
     )
-    epochs: int | None = option(
-        default=None, help="Passes over all training problems of the file, instead of --sft-steps.", low=1
+    epochs: int | None = setting(
+        default=None, help="Passes over all training problems of the file, instead of --sft-steps."
     )
-    eval_episodes: int | None = option(
+    eval_episodes: int | None = setting(
         default=None, help="Episodes of the evaluation; 0 for none.", low=0, shown="2000"
     )
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = setting(default=())
 
 
 @with_options
 class OfAPolicy(Config):
     """How a policy is evaluated, or played with."""
 
-    split: str = option(default="test", help="Split of the problems: train, test. Text only.")
-    deterministic: bool = option(
+    split: str = setting(default="test", help="Split of the problems: train, test. Text only.")
+    deterministic: bool = setting(
         default=True, help="Take the likeliest action, or draw one.", flag="--deterministic/--stochastic"
     )
-    temperature: float | None = option(
+    temperature: float | None = setting(
         default=None,
         help="Temperature of drawn completions; the policy keeps its own. Text only.",
         shown="of the training; 1 for a model",
     )
-    top_p: float = option(default=1.0, help="Draw from the likeliest tokens of this probability.")
-    policy_args: dict[str, Any] = option(
-        default={},
+    top_p: float = setting(default=1.0, help="Draw from the likeliest tokens of this probability.")
+    policy_args: dict[str, Any] = setting(
+        default=(),
         help="Argument of a model, such as dtype=bfloat16.",
         flag="--policy-arg",
     )
-    trust: bool = option(
+    trust: bool = setting(
         default=False, help="Import the modules of yours that the checkpoint names; this runs their code."
     )
 
@@ -184,21 +182,20 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     """An evaluation of runs, checkpoints and models; `runs` and the options of `rlenv evaluate`."""
 
     heading = "Evaluation"
-    runs: Sequence[str | Path] | str | Path = ()
-    episodes: int | None = option(
+    runs: Converted[str | Path | Sequence[str | Path], tuple[str | Path, ...]] = setting(default=())
+    episodes: int | None = setting(
         default=None,
         help="Episodes to play; for text: problems.",
-        low=1,
         shown="2000 for text (200 problems with --samples), 100 for control",
     )
-    lm_eval: bool = option(default=False, help="Pose the task's problems as lm-eval does, zero-shot.")
-    samples: int | None = option(
-        default=None, help="Also sample so many completions per problem, for pass@k and maj@k.", low=1, high=1000
+    lm_eval: bool = setting(default=False, help="Pose the task's problems as lm-eval does, zero-shot.")
+    samples: int | None = setting(
+        default=None, help="Also sample so many completions per problem, for pass@k and maj@k.", high=1000
     )
-    out: Converted[str | Path | None, Path | None] = option(
-        default=None, help="File of all completions.", kind=FILE, shown="RUN/evaluations/..."
+    out: Converted[str | Path | None, Path | None] = setting(
+        default=None, help="File of all completions.", checked_by=FILE, shown="RUN/evaluations/..."
     )
-    overwrite: bool = option(default=False, help="Replace the file of --out.", heading="Options")
+    overwrite: bool = setting(default=False, help="Replace the file of --out.", heading="Options")
 
 
 @with_options
@@ -207,35 +204,33 @@ class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, Adapt
 
     declares: ClassVar[str] = "compare"
     heading = "Comparison"
-    agents: Converted[str | Sequence[str], str] = option(
-        default="all", help="all, or names: reinforce,rloo,file.py:MyAgent.", kind=Name(SETTINGS.keys)
+    agents: Converted[str | Sequence[str], str] = setting(
+        default="all", help="all, or names: reinforce,rloo,file.py:MyAgent.", checked_by=Name(SETTINGS.keys)
     )
-    seeds: int = option(default=5, help="Runs per agent; the first seed is --seed.", low=1)
-    jobs: int | None = option(
-        default=None, help="Runs at a time.", low=1, shown="one per GPU; without any, one per core"
+    seeds: int = setting(default=5, help="Runs per agent; the first seed is --seed.")
+    jobs: int | None = setting(default=None, help="Runs at a time.", shown="one per GPU; without any, one per core")
+    episodes: int | None = setting(default=None, help="Episodes of each run.", shown=f"{EPISODES} for text")
+    timesteps: int | None = setting(
+        default=None, help="Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"
     )
-    episodes: int | None = option(default=None, help="Episodes of each run.", low=1, shown=f"{EPISODES} for text")
-    timesteps: int | None = option(
-        default=None, help="Steps of each run, instead of --episodes.", low=1, shown=f"{TIMESTEPS} for control"
-    )
-    stop_reward: float | None = option(
+    stop_reward: float | None = setting(
         default=None, help="A run stops when it reaches this; see train.", shown="the environment's, if any"
     )
-    group_size: int | None = option(
+    group_size: int | None = setting(
         default=None, help="Episodes that share a prompt.", shown=f"{GROUP}, if the environment has groups"
     )
-    eval_episodes: int | None = option(
-        default=None, help="Episodes of each evaluation.", low=1, shown="2000 for text, 100 for control"
+    eval_episodes: int | None = setting(
+        default=None, help="Episodes of each evaluation.", shown="2000 for text, 100 for control"
     )
-    log_interval: int = option(default=5, help="Updates between points of a curve.", low=1)
-    figures: bool = option(default=True, help="Write report.html and curve.svg.")
-    log_dir: Converted[str | Path | None, Path | None] = option(
+    log_interval: int = setting(default=5, help="Updates between points of a curve.")
+    figures: bool = setting(default=True, help="Write report.html and curve.svg.")
+    log_dir: Converted[str | Path | None, Path | None] = setting(
         default=None,
         help="Folder of the comparison; an existing one is continued.",
-        kind=FOLDER,
+        checked_by=FOLDER,
         shown="runs/compare-NAME",
     )
-    overwrite: bool = option(default=False, help="Delete an existing comparison and start again.")
+    overwrite: bool = setting(default=False, help="Delete an existing comparison and start again.")
 
 
 @with_options
@@ -243,44 +238,42 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     """The training of a reward model on preference pairs; the fields are the options of `rlenv reward-model`."""
 
     heading = "Reward model"
-    pairs: str = option(
+    pairs: str = setting(
         default="",
         help="Table with the columns prompt, chosen, rejected.",
-        kind=click.Path(resolve_path=True),
+        checked_by=click.Path(resolve_path=True),
         required=True,
     )
-    column_args: dict[str, str] = option(
-        default={},
+    column_args: dict[str, str] = setting(
+        default=(),
         help="Name of a column, as in prompt=question.",
         flag="--column",
     )
-    test_fraction: float = option(default=0.2, help="Share of the prompts in the test split.")
-    model: str = option(
+    test_fraction: float = setting(default=0.2, help="Share of the prompts in the test split.")
+    model: str = setting(
         default="tiny", help="Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model."
     )
-    tokenizer: str | None = option(
+    tokenizer: str | None = setting(
         default=None, help="Folder or id.", shown="the model's, else one token per character"
     )
-    steps: int = option(default=500, help="Optimizer steps.", low=0)
-    epochs: int | None = option(default=None, help="Passes over the training pairs, instead of --steps.", low=1)
-    batch_size: int = option(default=64, help="Pairs per step.", low=1)
-    learning_rate: float | None = option(
+    steps: int = setting(default=500, help="Optimizer steps.", low=0)
+    epochs: int | None = setting(default=None, help="Passes over the training pairs, instead of --steps.")
+    batch_size: int = setting(default=64, help="Pairs per step.")
+    learning_rate: float | None = setting(
         default=None,
         help="Of Adam; it rises over the first tenth and falls to 0.",
         shown="2e-3 for tiny, less for larger models, 10 times as much for adapters",
     )
-    center_coef: float = option(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
+    center_coef: float = setting(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
 
 
 @with_options
 class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
     """Episodes that a person or a policy plays; the fields are the options of `rlenv play`."""
 
-    watch: bool = option(default=False, help="Watch the policy of RUN play, step by step, instead of playing.")
-    episodes: int | None = option(
-        default=None, help="Episodes to play.", low=1, shown="1 with --watch, else until /quit"
-    )
-    top: int = option(default=8, help="How many of the likeliest tokens are listed.", low=1, high=26)
+    watch: bool = setting(default=False, help="Watch the policy of RUN play, step by step, instead of playing.")
+    episodes: int | None = setting(default=None, help="Episodes to play.", shown="1 with --watch, else until /quit")
+    top: int = setting(default=8, help="How many of the likeliest tokens are listed.", high=26)
 
 
 @with_options
@@ -292,42 +285,42 @@ class Judged(VerifierArguments, ProblemFile):
 class ServeConfig(Judged):
     """A server of a verifier; the fields are the options of `rlenv serve`."""
 
-    verifier: str = option(
-        default="", help="A name, file.py:function or module:Name.", kind=Name(verifiers), required=True
+    verifier: str = setting(
+        default="", help="A name, file.py:function or module:Name.", checked_by=Name(verifiers), required=True
     )
-    host: str = option(default="127.0.0.1", help="Address; 0.0.0.0 is for other machines too, with --token.")
-    port: int = option(default=8000, help="Port; 0 for any that is free.", low=0, high=65535)
-    max_sessions: int = option(default=64, help="Sessions at once.", low=1)
-    idle_timeout: float = option(
+    host: str = setting(default="127.0.0.1", help="Address; 0.0.0.0 is for other machines too, with --token.")
+    port: int = setting(default=8000, help="Port; 0 for any that is free.", low=0, high=65535)
+    max_sessions: int = setting(default=64, help="Sessions at once.")
+    idle_timeout: float = setting(
         default=600.0,
         help="Seconds without a message, or in which nothing is read, after which a session is closed.",
         above=0,
     )
-    max_message_bytes: int = option(default=2**20, help="Longest message.", low=256)
-    token: str | None = option(
+    max_message_bytes: int = setting(default=2**20, help="Longest message.", low=256)
+    token: str | None = setting(
         default=None, help="Token of clients; better in OPENENV_TOKEN.", shown="none", envvar="OPENENV_TOKEN"
     )
-    insecure: bool = option(default=False, help="Serve other machines without a token.")
+    insecure: bool = setting(default=False, help="Serve other machines without a token.")
 
 
 @with_options
 class Discounted(Settings):
     """The settings of a check."""
 
-    gamma: float = option(default=1.0, help="Discount of the agent and of the objective.")
+    gamma: float = setting(default=1.0, help="Discount of the agent and of the objective.")
 
 
 @with_options
 class GradientConfig(Discounted, Json):
     """A check of agents' gradients; the fields are the options of `rlenv check-gradient`."""
 
-    group_size: int = option(default=2, help="Episodes that share a prompt.", low=1)
-    episodes: int | None = option(
-        default=None, help="Episodes per rollout, in groups.", low=1, shown="two groups; one if it samples again"
+    group_size: int = setting(default=2, help="Episodes that share a prompt.")
+    episodes: int | None = setting(
+        default=None, help="Episodes per rollout, in groups.", shown="two groups; one if it samples again"
     )
-    turns: int = option(default=1, help="Turns of an episode.", low=1)
-    tokens: int | None = option(default=None, help="Vocabulary; token 0 ends a turn.", low=2, shown="2")
-    steps: int | None = option(
-        default=None, help="Tokens of a turn, at most.", low=1, shown="3; 2 with several turns, or if it samples again"
+    turns: int = setting(default=1, help="Turns of an episode.")
+    tokens: int | None = setting(default=None, help="Vocabulary; token 0 ends a turn.", low=2, shown="2")
+    steps: int | None = setting(
+        default=None, help="Tokens of a turn, at most.", shown="3; 2 with several turns, or if it samples again"
     )
-    seed: int = option(default=0, help="Seed of the world's policy and rewards.", low=0)
+    seed: int = setting(default=0, help="Seed of the world's policy and rewards.", low=0)

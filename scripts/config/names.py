@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from .parameters import comma_separated
+
 if TYPE_CHECKING:
     from rlenv.agents import Agent
 
 
 class Name(click.ParamType):
-    """A name, or several with commas; files and folders in it become absolute, for a run continued from elsewhere.
+    """A name, or several with commas or in a list; files and folders become absolute, for a run continued elsewhere.
 
     Args:
         offered: returns the names that a shell completes.
@@ -27,9 +29,10 @@ class Name(click.ParamType):
     def __init__(self, offered: Callable[[], Iterable[str]] = tuple) -> None:
         self.offered = offered
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the names; a module of the current directory is named by its file."""
-        return _renamed(str(value), _absolute)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names; a module of the current directory is named by its file. An object of Python stays."""
+        names = comma_separated(value)
+        return _renamed(str(names), _absolute) if isinstance(names, (str, Path)) else names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that fit, also at the end of a list; else let the shell complete files."""

@@ -1,16 +1,85 @@
-"""Types of options: KEY=VALUE, sizes, files of problems, tokens."""
+"""Settings as options of click: their flags, and what is read from a text, a file or Python."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from rlenv.agents.setting import Setting
 
 LARGEST = 2**63 - 1
+METAVARS = {"int": "INTEGER", "float": "FLOAT", "schedule": "FLOAT"}
+
+
+def read(one: Setting, value: Any) -> Any:
+    """Return the value of a setting of a job, from a text, a file or Python, as it is kept.
+
+    Raises:
+        ValueError: in one line, for a value that is not allowed.
+    """
+    try:
+        value = one.read(value)
+    except click.BadParameter as error:  # of a type of click
+        raise ValueError(f"{one.name}: {error.message}") from error
+    if reason := no_value(value):
+        raise ValueError(f"{one.name} {reason}")
+    return value
+
+
+def option_of(one: Setting) -> click.Option:
+    """Return the option of a setting; one that is not off by default has a second flag, which turns it off."""
+    flags, kind = one.flag or one.option, one.kind
+    if kind == "bool" and not one.flag and one.default is not False:
+        flags += f"/--no-{flags[2:]}"
+    limits = one.allowed if {one.low, one.high, one.above, one.below} != {None} else ""
+    notes = [f"  [{note}]" for note in (limits, "required" * one.required) if note]
+    several, choice = one.takes_several, f" One of {', '.join(one.one_of)}." * bool(one.one_of)
+    built: Any = click.Option(
+        [flags, one.name],
+        type=bool if kind == "bool" else _type_of(one),
+        is_flag=kind == "bool",
+        multiple=several,
+        default=None if several or one.required else one.default,
+        show_default=one.shown or True,
+        envvar=one.envvar,
+        help="".join([one.help, choice, *notes]),
+    )
+    built.heading = one.heading
+    return built
+
+
+def _type_of(one: Setting) -> click.ParamType:
+    """Return click's type of the values, of several each."""
+    if isinstance(one.checked_by, click.ParamType):
+        return one.checked_by
+    return KeyValue(get_args(one.hint)[1] is str) if one.kind == "table" else Value(one)
+
+
+class Value(click.ParamType):
+    """A value of a setting, which the setting checks."""
+
+    def __init__(self, one: Setting) -> None:
+        self.one, self.name = replace(one, default=None), METAVARS.get(one.kind, "TEXT")  # one of several
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value as it is kept."""
+        try:
+            return self.one.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the allowed names."""
+        return [CompletionItem(name) for name in self.one.one_of if name.startswith(incomplete)]
 
 
 class KeyValue(click.ParamType):
@@ -24,9 +93,7 @@ class KeyValue(click.ParamType):
         self.text, self.name = text, "COLUMN=NAME" if text else "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """Split at the first equals sign, if that has not been done."""
-        if not isinstance(value, str):
-            return value[0], str(value[1]) if self.text else value[1]
+        """Split at the first equals sign."""
         key, equals, literal = value.partition("=")
         if not equals or not key:
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
@@ -37,44 +104,47 @@ class KeyValue(click.ParamType):
         return key, literal if self.text and not isinstance(parsed, str) else parsed
 
 
-class Size(click.ParamType):
-    """A number of bytes, such as 80G or 512M: of 2^30 and 2^20."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if match is None or not float(match[1]):
-            self.fail(f"{value!r} is not a size such as 80G or 512M", param, ctx)
-        return int(float(match[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[match[2].upper()])
-
-
 class ProblemSource(click.Path):
-    """A file, as an absolute path for a run continued from elsewhere; or a data set of the hub, as it is."""
+    """A file, as an absolute path for a run continued elsewhere; a data set of the hub, and an object, as it is."""
 
     def __init__(self) -> None:
         super().__init__(resolve_path=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, or the name of the data set."""
-        return value if str(value).startswith("hf:") else super().convert(value, param, ctx)
+        """Return the path, the name of the data set, or the object."""
+        is_file = isinstance(value, (str, Path)) and not str(value).startswith("hf:")
+        return super().convert(value, param, ctx) if is_file else value
 
 
-class StopToken(click.ParamType):
-    """A token by its text, or by its id."""
+def size(text: Any) -> int:
+    """Return the bytes of a size such as 80G or 512M, of 2^30 and 2^20; a number of bytes as it is.
 
-    name = "TEXT"
+    Raises:
+        ValueError: for any other text.
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(text).strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{text!r} is not a size such as 80G or 512M")
+    return int(float(match[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[match[2].upper()])
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
-        """Return the text or the id."""
-        return int(value) if re.fullmatch("[0-9]+", str(value)) else str(value)
+
+def stop_token(text: str | int) -> str | int:
+    """Return a token by its text, or by its id."""
+    return int(text) if re.fullmatch("[0-9]+", str(text)) else str(text)
+
+
+def comma_separated(value: Any) -> Any:
+    """Return a list of names as a text; anything else as it is."""
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return ",".join(value) if is_list else value
 
 
 def no_value(value: Any) -> str:
-    """Return the fault of a value, or of one in a tuple, that no option takes; empty for any other."""
+    """Return the fault of a value, or of one in a tuple or table, that no option takes; empty for any other."""
+    if isinstance(value, Mapping):
+        value = (*value, *value.values())
     if isinstance(value, (tuple, list)):
         return next(filter(None, map(no_value, value)), "")
     if isinstance(value, float) and not math.isfinite(value):

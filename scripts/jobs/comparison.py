@@ -25,7 +25,7 @@ from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from ..config.arguments import build_agent
-from ..config.base import named, parameters
+from ..config.base import named, options_of
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
 from ..config.names import agent_class, short_name
@@ -228,7 +228,7 @@ class Study:
             return model
         if finished(warm) is None:
             # The warm start trains all weights, the runs an adapter.
-            known = parameters(SftConfig)
+            known = options_of(SftConfig)
             settings = {name: value for name, value in self.config.settings.items() if name in known}
             job = _child("sft", self.config.into(SftConfig, **dict.fromkeys(ADAPTER), settings=settings), warm)
             with closing(run_jobs([job], 1, available_cores())) as ended:

@@ -49,13 +49,14 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
         name, metric, *_ = find_lm_eval(config.task)
         say(f"prompts are those of lm-eval's {name} without examples; success is nearest to its {metric}")
     config = with_task(config)
-    runs = [config.runs] if isinstance(config.runs, (str, Path)) else config.runs
-    if not runs:
+    if not config.runs:
         raise ValueError("runs is empty: name a run folder, a checkpoint or a model")
-    if config.out is not None and len(runs) > 1:
-        raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
+    if config.out is not None and len(config.runs) > 1:
+        raise ValueError(
+            f"--out is one file, but there are {len(config.runs)} runs; leave it out, and each gets its own"
+        )
     config = config.but(device=meet(config.device, config.process_timeout))
-    results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(runs)}
+    results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(config.runs)}
     for name, figures in results.items():
         if figures.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {figures['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")

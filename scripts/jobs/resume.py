@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id
+from rlenv.agents.settings import declared_by
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
-from ..config.base import LOCAL, field_names, named, overlaid, read_table
+from ..config.base import LOCAL, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -43,7 +44,7 @@ def begun_config(config: R) -> R:
     assert config.resume is not None
     where = str(config.resume)
     kept = RunFolder(config.resume).config
-    settings = {name: kept[name] for name in kept.keys() - field_names(type(config))} | kept.get("settings", {})
+    settings = {name: kept[name] for name in kept.keys() - declared_by(type(config)).keys()} | kept.get("settings", {})
     for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
         gone = _of_python(value)
         if gone and name not in _objects(config) | config.settings:
@@ -54,9 +55,9 @@ def begun_config(config: R) -> R:
             kept.pop(name, None)
     if ("agent" in kept) != isinstance(config, TrainConfig):
         raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
-    begun = read_table(type(config), kept, f"{config.resume / CONFIG} sets ")
+    begun = read_table(type(config), kept, str(config.resume / CONFIG))
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
-    changes = {name: getattr(config, name) for name in config.chosen & field_names(type(config)) | {"settings"}}
+    changes = {name: getattr(config, name) for name in config.chosen & declared_by(type(config)).keys() | {"settings"}}
     whole = type(config)(**overlaid(own, changes))
     whole.typed = config.typed
     return whole

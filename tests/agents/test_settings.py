@@ -63,7 +63,7 @@ class Tilted(GRPO):
     tilt: float = setting(default=0.5, help="Of the advantages.", above=0, high=1, more="A test's.")
     where: Literal["here", "there"] | None = setting(default=None, help="Nothing.", saved=False)
     gamma: OrDefault[float] = setting(default=None, by_kind={"control": 0.5})
-    clip_range: Scheduled = setting(default=0.1)
+    clip_range: Scheduled = 0.1
 
     def advantages(self, rollout):
         return self.tilt * super().advantages(rollout)

@@ -13,6 +13,7 @@ from rlenv._scripts.config.arguments import agent_arguments
 from rlenv._scripts.config.base import declared
 from rlenv._scripts.config.command import Command
 from rlenv._scripts.config.configs import TrainConfig
+from rlenv._scripts.config.parameters import option_of
 from rlenv.agents import AGENTS, GRPO, setting
 from rlenv.agents.algorithms import SETTINGS
 
@@ -43,7 +44,7 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     assert "--side TEXT Which side. For tilted: left, right. [default: (left)]" in shown
     (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
     assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
-    imitating = [one.opts + one.secondary_opts for one in declared("sft").values()]
+    imitating = [one.opts + one.secondary_opts for one in map(option_of, declared("sft").values())]
     assert imitating[-2:] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()

@@ -27,7 +27,7 @@ train --agent-arg gamma=0.9 | gamma option
 train --agent ppo --agent-arg clip_range | KEY=VALUE
 train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
-train --episodes 0 | 0 x>=1
+train --episodes 0 | --episodes 'at least 1'
 train --env broken.py:Mine | broken.py:Mine division
 train --env world.py:Bare | Bare "action space" Discrete(2)
 train --agent reinforce --baseline none | --baseline
@@ -39,7 +39,7 @@ train --config no-such-file.json | no-such-file.json
 train --config typo.json | learning_rate
 train --config broken.yaml | YAML parsing
 train --config list.yaml | table
-train --config value.yaml | seed list
+train --config value.yaml | value.yaml seed [1]
 train --config code.yaml | YAML constructor
 train --dry-run --env CartPole-v1 | --dry-run CartPole-v1
 train --plan-processes 8 | --plan-processes --dry-run
@@ -197,10 +197,10 @@ def test_no_option_of_any_command_takes_what_is_no_number():
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         for option in command.params:
-            if isinstance(option.type, click.types.FloatParamType):
-                for value in ("nan",) if getattr(option.type, "max", None) else ("nan", "inf"):
+            if option.type.name.upper() == "FLOAT":
+                for value in ("nan", "inf"):
                     with pytest.raises(click.BadParameter, match="finite"):
-                        command.make_context(name, [f"{option.opts[0]}={value}"], resilient_parsing=True)
+                        command.make_context(name, [f"{option.opts[0]}={value}"])
                     found += 1
     assert found > 60
 
