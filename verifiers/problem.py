@@ -6,10 +6,11 @@ import json
 import math
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from .conversation import NOT_UNICODE, Message, as_conversation, is_unicode, shown, text_of
@@ -92,6 +93,17 @@ class Problem:
     def text(self) -> str:
         """The prompt as text; a conversation of several messages has lines such as "user: 1+1="."""
         return text_of(self.prompt)
+
+
+def examples_beside(module: str) -> Callable[[Any], list[Problem]]:
+    """Return a verifier's method `examples`: the problems in the rows of NAME.jsonl, beside its module NAME.py."""
+
+    def examples(verifier: Any) -> list[Problem]:
+        """Return the problems in the file beside the module."""
+        lines = Path(module).with_suffix(".jsonl").read_text(encoding="utf-8").split("\n")
+        return [Problem.from_row(json.loads(line)) for line in lines if line]
+
+    return examples
 
 
 @lru_cache

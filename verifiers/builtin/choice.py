@@ -11,6 +11,7 @@ from typing_extensions import override
 from ..answer import answer_in
 from ..base import Problem
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from ..text import collapsed
 from .reference import ReferenceVerifier
 
@@ -47,16 +48,14 @@ class Choice(ReferenceVerifier):
         ValueError: for labels that are not different letters or digits, or another place.
     """
 
+    examples = examples_beside(__file__)
+
     def __init__(self, labels: str = "ABCD", inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside, place)
         labels = str(labels)
         if not labels.isalnum() or len(set(labels.casefold())) != len(labels):
             raise ValueError(f"choice: labels must be different letters or digits, such as ABCD, got {labels!r}")
         self.labels = labels
-
-    def examples(self) -> list[Problem]:
-        """Return questions with four choices."""
-        return [_posed(question, choices, label) for question, choices, label in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why the right choice is not known."""
@@ -129,18 +128,3 @@ def named(text: str, choices: Mapping[str, str], begins: bool = False) -> str | 
 def plain(text: str) -> str:
     """Return a text without markup, and with one space between words."""
     return collapsed(_MARKUP.sub(r"\1", text)).replace("\N{MINUS SIGN}", "-")
-
-
-def _posed(question: str, texts: list[str], label: str) -> Problem:
-    listed = "".join(f"{name}) {text}\n" for name, text in zip(string.ascii_uppercase, texts, strict=False))
-    return Problem(f"{question}\n{listed}Answer:", label, {"choices": texts})
-
-
-EXAMPLES = [
-    ("What is the capital of Peru?", ["Quito", "Lima", "Bogota", "La Paz"], "B"),
-    ("Which of these is a prime number?", ["21", "27", "29", "33"], "C"),
-    ("Which gas do plants take in?", ["oxygen", "helium", "nitrogen", "carbon dioxide"], "D"),
-    ("Is 91 a prime number?", ["yes", "no"], "B"),
-    ("Which fraction equals one half?", ["$\\frac{1}{3}$", "$\\frac{2}{4}$", "$\\frac{3}{5}$"], "B"),
-    ("How far is it around a square of side 3?", ["9 cm", "12 cm", "6 cm", "12 cm²", "9 cm²"], "B"),
-]

@@ -11,25 +11,10 @@ from rlenv._checks import check_choice, check_flag
 
 from ..base import Problem
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from ..text import WHITESPACE, collapsed, normal_form
 from .reference import ReferenceVerifier
 
-EXAMPLES = [
-    ("What is the capital of Peru?", "Lima"),
-    ("What is 12 + 30?", "42"),
-    ("What is 7 minus 12?", "-5"),
-    ("Round pi to two decimals.", "3.14"),
-    ("Write a quarter in percent.", "25%"),
-    ("Write one thousand two hundred with a comma.", "1,200"),
-    ("Which Danish word means island?", "ø"),
-    ("What is the French word for summer?", "été"),
-    ("Write hello in Japanese hiragana.", "こんにちは"),
-    ("Quote the first words of Hamlet's soliloquy.", "To be, or not to be"),
-    ("Convert to snake_case: readNextLine", "read_next_line"),
-    ("Write a JSON object whose only key a is 1.", '{"a": 1}'),
-    ("Write the letters a to c, one in each line.", "a\nb\nc"),
-    ("Write minus two thirds in LaTeX.", "-\\frac{2}{3}"),
-]
 _FORMS = ("NFC", "NFKC", "none")
 _NOT_FORGIVEN = re.compile(  # punctuation that is part of a number
     r"(?<=\d)\s*[^\w\s]+\s*(?=\d)"  # 3.14, 1,234, 10:30, 2 * 3
@@ -61,6 +46,8 @@ class Exact(ReferenceVerifier):
         inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
     """
 
+    examples = examples_beside(__file__)
+
     def __init__(
         self,
         ignore_case: bool = False,
@@ -76,10 +63,6 @@ class Exact(ReferenceVerifier):
         self.unicode = check_choice("unicode of exact", unicode, _FORMS)
         if unicode == "NFKC":
             self.does_not_catch = {"look-alike": "full-width digits are digits in NFKC"}
-
-    def examples(self) -> list[Problem]:
-        """Return questions with answers of one spelling."""
-        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from ..text import WHITESPACE, has_visible, tag_name
 
 
@@ -34,6 +35,8 @@ class Format(Verifier):
         "the content of the sections is not checked",
     )
 
+    examples = examples_beside(__file__)
+
     def __init__(self, tags: str | Sequence[str] = ("think", "answer")) -> None:
         names = tags.split(",") if isinstance(tags, str) else tags
         if not isinstance(names, (list, tuple)) or not names:
@@ -42,12 +45,6 @@ class Format(Verifier):
         if len(set(self.tags)) < len(self.tags):
             raise ValueError(f"format: every tag may come once, got {', '.join(self.tags)}")
         self._marks = [mark for tag in self.tags for mark in (f"<{tag}>", f"</{tag}>")]
-
-    def examples(self) -> list[Problem]:
-        """Return questions whose answers go into the last section."""
-        return [
-            Problem(f"{question} Show your thinking.\n", answer, {"think": way}) for question, answer, way in _EXAMPLES
-        ]
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -67,18 +64,3 @@ class Format(Verifier):
         if problem.answer:
             contents[self.tags[-1]] = problem.answer
         return "".join(f"<{tag}>{content}</{tag}>" for tag, content in contents.items())
-
-
-# Question, answer, and what to think.
-_EXAMPLES = [
-    ("What is 3 plus 3?", "6", "Three and three more."),
-    ("What is 12 times 12?", "144", "Ten twelves are 120, two more are 24."),
-    ("What is 5 minus 9?", "-4", "9 - 5 = 4, so it is negative."),
-    ("What is a quarter of 10?", "2.5", "Half of it is five, and then half of that."),
-    ("What is the capital of Peru?", "Lima", "It lies on the coast."),
-    ("Which letter comes after B: A, B or C?", "C", "It stands between B and D."),
-    ("Is 7 prime?", "yes", "Neither 2 nor 3 divides it."),
-    ("How many days has a leap year?", "366", "365 and one in February."),
-    ("Who wrote Emma?", "Jane Austen", "The same who wrote Persuasion."),
-    ("What is 20 divided by 4?", "5", "4 goes into 20 five times."),
-]

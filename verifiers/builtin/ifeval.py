@@ -15,6 +15,7 @@ from rlenv._checks import check_flag
 
 from ..base import Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from ..text import conclusion
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {"at least": operator.ge, "less than": operator.lt}
@@ -179,16 +180,10 @@ class IFEval(Verifier):
     """
 
     columns = ("instruction_id_list", "kwargs")
+    examples = examples_beside(__file__)
 
     def __init__(self, partial: bool = False, loose: bool = False) -> None:
         self.partial, self.loose = check_flag("ifeval: partial", partial), check_flag("ifeval: loose", loose)
-
-    def examples(self) -> list[Problem]:
-        """Return problems with instructions of every kind."""
-        return [
-            Problem(prompt, answer, {"instruction_id_list": [*checks], "kwargs": [*checks.values()]})
-            for prompt, answer, checks in EXAMPLES
-        ]
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -229,34 +224,3 @@ def variants(text: str) -> list[str]:
     lines = text.split("\n")
     cut = [text, *("\n".join(each).strip() for each in (lines[1:], lines[:-1], lines[1:-1]))]
     return [*cut, *(each.replace("*", "") for each in cut)]
-
-
-_LEAST, _LESS = {"relation": "at least"}, {"relation": "less than"}
-EXAMPLES: list[tuple[str, str, dict[str, dict[str, Any]]]] = [  # prompt, answer, instructions with their arguments
-    ("Name three fruits in a list of three bullets, without commas.\n", "* apple\n* plum\n* fig",
-     {"detectable_format:number_bullet_lists": {"num_bullets": 3}, "punctuation:no_comma": {}}),
-    ("Praise tea in capital letters, with the words HOT and LEAF, and not BAG.\n", "HOT WATER AND A LEAF. WHAT A JOY!",
-     {"change_case:english_capital": {}, "keywords:existence": {"keywords": ["hot", "leaf"]},
-      "keywords:forbidden_words": {"forbidden_words": ["bag"]}}),
-    ("Say at least twice that it rains, in at least two sentences in quotes.\n", '"It rains. It rains a lot, Dr. Who!"',
-     {"keywords:frequency": {"keyword": "rains", "frequency": 2, **_LEAST}, "startend:quotation": {},
-      "length_constraints:number_sentences": {"num_sentences": 2, **_LEAST}}),
-    ("Is water wet? Give your answer, and no more than five words.\n", "My answer is yes.",
-     {"detectable_format:constrained_response": {}, "length_constraints:number_words": {"num_words": 6, **_LESS}}),
-    ("Write a letter with a title, two blanks to fill in and a P.S.\n", "<<Hello>>\nDear [name] of [town].\nP.S. Bye",
-     {"detectable_format:title": {}, "detectable_content:number_placeholders": {"num_placeholders": 2},
-      "detectable_content:postscript": {"postscript_marker": "P.S."}}),
-    ("Write two short paragraphs; the second begins with Then.\n", "First it was dark.\n\nThen there was *light*.",
-     {"length_constraints:nth_paragraph_first_word": {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "then"},
-      "detectable_format:number_highlighted_sections": {"num_highlights": 1}}),
-    ("Give two greetings in small letters, six asterisks between them.\n", "hello\n******\ngood day",
-     {"combination:two_responses": {}, "change_case:english_lowercase": {},
-      "keywords:letter_frequency": {"letter": "o", "let_frequency": 3, "let_relation": "at least"}}),
-    ("Repeat this sentence, then say Done.\n", "Repeat this sentence, then say Done.\n***\nDone.",
-     {"combination:repeat_prompt": {"prompt_to_repeat": "Repeat this sentence, then say Done."},
-      "length_constraints:number_paragraphs": {"num_paragraphs": 2}, "startend:end_checker": {"end_phrase": "Done."}}),
-    ("Describe a day in JSON, with two sections.\n", '```json\n{"SECTION 1": "dawn", "SECTION 2": "dusk"}\n```',
-     {"detectable_format:json_format": {},
-      "detectable_format:multiple_sections": {"section_spliter": "SECTION", "num_sections": 2},
-      "change_case:capital_word_frequency": {"capital_frequency": 2, "capital_relation": "at least"}}),
-]  # fmt: skip

@@ -20,6 +20,7 @@ from ..answer import document_in
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too
@@ -58,6 +59,7 @@ class JsonSchema(Verifier):
     """
 
     execution = Execution(isolated=True, needs={"jsonschema": "json"})
+    examples = examples_beside(__file__)
     request = "Put the document between two lines of three backticks."
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
@@ -66,10 +68,6 @@ class JsonSchema(Verifier):
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)
-
-    def examples(self) -> list[Problem]:
-        """Return problems that each have a schema."""
-        return [Problem(f"{task} Answer in JSON.\n", right, {"schema": schema}) for task, right, schema in _EXAMPLES]
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -203,21 +201,3 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key twice in one object")
     return dict(pairs)
-
-
-def _shape(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-_EXAMPLES: list[tuple[str, str, Mapping[str, Any]]] = [  # question, document, schema
-    ("Who wrote Emma, and when did it appear?", '{"author": "Jane Austen", "year": 1815}',
-     _shape(author={"type": "string", "minLength": 1}, year={"type": "integer", "minimum": 0})),
-    ("List three prime numbers.", "[2, 3, 5]",
-     {"type": "array", "items": {"type": "integer", "minimum": 2}, "minItems": 3}),
-    ("What does a loaf cost, and is there one left?", '{"price": 3.2, "left": null}',
-     _shape(price={"type": "number"}, left={})),
-    ("When was the leap day, and whom do we ask?", '{"day": "2024-02-29", "mail": "jane@example.com"}',
-     _shape(day={"type": "string", "format": "date"}, mail={"type": "string", "format": "email"})),
-    ("Is it a circle with a radius or a square with a side?", '{"circle": {"radius": 2}}',
-     {"oneOf": [_shape(circle=_shape(radius={"type": "number"})), _shape(square=_shape(side={"type": "number"}))]}),
-]  # fmt: skip

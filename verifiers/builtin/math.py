@@ -16,19 +16,10 @@ from ..base import Execution, Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from ..text import last_line
 from .reference import ReferenceVerifier
 
-EXAMPLES = (
-    ("What is 18 + 28?", "46"),
-    ("What is 3 divided by 4?", r"\frac{3}{4}"),
-    ("Factor x^2 - 1.", "(x-1)(x+1)"),
-    ("What is the length of the diagonal of a square of side 3?", r"3\sqrt{2}"),
-    ("Solve x^2 = 4.", r"\{-2,2\}"),
-    ("Solve x + y = 5, x - y = 1.", "x = 3, y = 2"),
-    ("For which x is x^2 < 1?", "(-1,1)"),
-    ("What is the integral of 2x?", "x^2+C"),
-)
 _LONGEST = 300  # characters of a place
 _FUNCTIONS = "sin|cos|tan|ln|log|exp|pi"
 _WORD = (  # not \frac, pmatrix, sin
@@ -183,16 +174,13 @@ class Math(ReferenceVerifier):
     """
 
     execution = Execution(isolated=True, needs={"math_verify": "math"})
+    examples = examples_beside(__file__)
 
     def __init__(self, inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside, place)
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last line counts"}
         require("math_verify", "math", "verifier 'math'")
-
-    def examples(self) -> list[Problem]:
-        """Return problems whose answers are numbers, expressions, sets, pairs and intervals."""
-        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""

@@ -11,6 +11,7 @@ from ..base import Problem
 from ..numbers import Number, distance, first_number, last_number, leading_number, meant
 from ..plugins.arguments import not_negative
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 from .reference import ReferenceVerifier
 
 
@@ -33,6 +34,8 @@ class Numeric(ReferenceVerifier):
         place: where the answer stands: "any", "boxed", "hash", "tag", "stated" or "last".
     """
 
+    examples = examples_beside(__file__)
+
     def __init__(
         self, tolerance: float = 0, relative: float = 0, inside: str | None = None, place: str = "any"
     ) -> None:
@@ -41,10 +44,6 @@ class Numeric(ReferenceVerifier):
         self.relative = not_negative("numeric", "relative", relative)
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last number counts"}
-
-    def examples(self) -> list[Problem]:
-        """Return word problems with whole, negative, decimal and large answers."""
-        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why the reference answer cannot be compared with."""
@@ -70,16 +69,3 @@ def number_in(text: str, place: str = "any", prompt: str = "") -> Number | None:
 
 
 _reference = lru_cache(maxsize=4096)(number_in)
-
-
-EXAMPLES = [
-    ("A pen costs 3 coins. What do 6 pens cost?", "18"),
-    ("It is 4 degrees and gets 9 degrees colder. How cold is it then?", "-5"),
-    ("What is 7 divided by 2, as a decimal?", "3.5"),
-    ("What is 1 divided by 3, as a fraction?", "1/3"),
-    ("A train has 12 cars with 84 seats each. How many seats are there?", "1,008"),
-    ("A box holds 24 eggs, 5 are broken. How many are whole?", "24 - 5 is what is left.\n#### 19"),
-    ("What percent of 50 is 20?", "40"),
-    ("How many grams are 2.5 kilograms?", "2,500 g"),
-    ("A bill of $40 is split by 5. What does each pay?", "$8"),
-]

@@ -12,17 +12,8 @@ from rlenv._checks import check_count
 
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
+from ..problem import examples_beside
 
-EXAMPLES = [  # task, pattern, a right answer
-    ("Write a date such as 2001-12-31.", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "1999-02-28"),
-    ("Write yes or yeah, in small or capital letters.", r"(?i)yes|yeah", "yes"),
-    ("Write a temperature such as 21 degrees.", r"-?\d+ degrees", "-4 degrees"),
-    ("Write two lines, each of one small letter.", r"[a-z]\n[a-z]\n?", "x\ny"),
-    ("Write a Greek word of four small letters.", r"[α-ω]{4}", "λογο"),
-    ("Write three times the same digit, such as 0-0-0.", r"([0-9])(?:-\1){2}", "1-1-1"),
-    ("Write an amount such as $1,234.50.", r"\$[1-9][0-9]{0,2}(?:,[0-9]{3})*\.[0-9]{2}", "$9.99"),
-    ("Write a box in tags such as <b>text</b>.", r"<([a-z]+)>[^<>]+</\1>", "<b>bold</b>"),
-]
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 
 
@@ -50,16 +41,13 @@ class Regex(Verifier):
     """
 
     execution = Execution(isolated=True, timeout=1.0)
+    examples = examples_beside(__file__)
 
     def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
         self.pattern = pattern
         self.max_length = check_count("regex: max_length", max_length, 1, 100_000)
         if pattern is not None:
             compiled(pattern)
-
-    def examples(self) -> list[Problem]:
-        """Return problems that each have a pattern."""
-        return [Problem(f"{task}\n", right, {"pattern": pattern}) for task, pattern, right in EXAMPLES]
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
