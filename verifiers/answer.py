@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import TypeVar
 
 from .text import conclusion, last_line
@@ -43,6 +44,7 @@ _STATED = re.compile(
     rf"\banswer\b(?:[^\n.:=]{{0,60}}?\bis\b:?|[\s*_]{{0,9}}[:=])(?=[\s*_]{{0,9}}([^\n]{{1,{_LONGEST}}}))",
     re.IGNORECASE,
 )
+_SENTENCE_END = re.compile(r"[.!?]\s")
 _ANSWERED = re.compile(rf"[ *_]{{0,9}}A[*_]{{0,2}}:([^\n]{{1,{_LONGEST}}})")  # a last line, "A: 18"
 _CONCLUDED = re.compile(r"(?:=+|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
 
@@ -73,7 +75,7 @@ def answer_in(
             quoted = {*boxes(prompt)} if name == "boxed" else ()
             return _agreed(map(read, [each for each in found if each not in quoted] or found))
     if place in ("any", "stated"):
-        said = _STATED.findall(text)[-_MOST:]
+        said = _statements(text)
         if not labels and (answered := _ANSWERED.match(last_line(text))):
             said.append(answered[1])
         stated = [each for each in map(read, said) if each is not None]
@@ -134,6 +136,17 @@ def document_in(text: str) -> str:
 
 
 _MARKED: dict[str, Callable[[str], list[str]]] = {"boxed": boxes, "hash": _HASH.findall, "tag": _TAG.findall}
+
+
+def _statements(text: str) -> list[str]:
+    """Return what follows each "answer is", without the statement of a later sentence."""
+    begun = [*_STATED.finditer(text)][-_MOST:]
+    said = [each[1] for each in begun]
+    for number, (each, following) in enumerate(pairwise(begun)):
+        alone = text[each.start(1) : min(each.end(1), following.start())]
+        if _SENTENCE_END.search(alone):
+            said[number] = alone
+    return said
 
 
 def _agreed(values: Iterable[T | None]) -> T | None:

@@ -129,11 +129,10 @@ def first_number(text: str) -> Number | None:
 
 def last_number(text: str) -> Number | None:
     """Return the last number of a text."""
-    for part in (text[-_TAIL:].partition(" ")[2], text):
-        found = [*numbers_in(part)]
-        if found:
-            return found[-1]
-    return None
+    found = [*numbers_in(text[-_TAIL:])]
+    if len(text) > _TAIL and len(found) < 2:  # the end may begin within a number, or behind its sign
+        found = [*numbers_in(text)]
+    return found[-1] if found else None
 
 
 def leading_number(text: str) -> Number | None:
