@@ -158,10 +158,10 @@ class Scribbles(Verifier):
     def verify(self, problem, completion):
         self.asked += 1
         if completion in BROKEN:
-            os.write(int(sys.argv[3]), BROKEN[completion](self.asked))
+            os.write(int(sys.argv[2]), BROKEN[completion](self.asked))
             time.sleep(3600)
         if completion == "late":
-            os.write(int(sys.argv[3]), frame(self.asked - 1, b'{"leftover":false,"reward":-1}'))
+            os.write(int(sys.argv[2]), frame(self.asked - 1, b'{"leftover":false,"reward":-1}'))
         return Verdict(1.0)
 
 

@@ -23,17 +23,16 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from rlenv.verifiers.sandbox.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+    "from rlenv.verifiers.sandbox.supervisor import work; work(int(sys.argv[2]))"
 )
 
 
-def supervise(path: str, jobs: int, results: int, memory_mb: int) -> None:
+def supervise(path: str, pipe: int, memory_mb: int) -> None:
     """Start the worker; when it ends or the control pipe (standard input) closes, kill everything that is left.
 
     Args:
         path: the trainer's module search path, as JSON.
-        jobs: file descriptor that the worker reads from.
-        results: file descriptor that the worker writes to.
+        pipe: file descriptor of the socket that the worker reads from and writes to.
         memory_mb: limit on the worker's address space, in MiB.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -43,9 +42,8 @@ def supervise(path: str, jobs: int, results: int, memory_mb: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     worker = os.fork()
     if worker == 0:
-        _become_worker(path, jobs, results, memory_mb)
-    os.close(jobs)
-    os.close(results)
+        _become_worker(path, pipe, memory_mb)
+    os.close(pipe)
     status = None
     while status is None:
         ready, _, _ = select.select([0, woken], [], [])
@@ -59,7 +57,7 @@ def supervise(path: str, jobs: int, results: int, memory_mb: int) -> None:
     os._exit(0 if status is None else _exit_code(status))
 
 
-def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
+def _become_worker(path: str, pipe: int, memory_mb: int) -> None:
     import resource
 
     os.setpgid(0, 0)
@@ -73,7 +71,7 @@ def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # there is one worker per core
     # Python warns programmers, but where a verifier compiles a text of the model, nobody can mend it.
-    os.execv(sys.executable, [sys.executable, "-P", "-W", "ignore", "-c", BOOT, path, str(jobs), str(results)])
+    os.execv(sys.executable, [sys.executable, "-P", "-W", "ignore", "-c", BOOT, path, str(pipe)])
 
 
 def _prctl(option: int, value: int) -> None:
@@ -121,19 +119,17 @@ def descendants(root: int) -> list[int]:
 # The worker.
 
 
-def work(jobs: int, results: int) -> None:
+def work(pipe: int) -> None:
     """Read a verifier and then problems with completions; write a verdict for each, as JSON.
 
     If a verifier forks and the child returns here, the child exits and the parent answers.
 
     Args:
-        jobs: file descriptor with pickles, each after its header.
-        results: file descriptor for the answers, in the same frames.
+        pipe: file descriptor of a socket with pickles, each after its header; for the answers, in the same frames.
     """
     worker = os.getpid()
-    os.set_inheritable(jobs, False)
-    os.set_inheritable(results, False)
-    source = os.fdopen(jobs, "rb")
+    os.set_inheritable(pipe, False)
+    source = os.fdopen(pipe, "rb")
     verifier = None
     while True:
         header = source.read(HEADER.size)
@@ -154,7 +150,7 @@ def work(jobs: int, results: int) -> None:
             _leave(raised)
         answer["leftover"] = _has_children() or _has_programs()
         message = json.dumps(answer).encode()
-        os.write(results, HEADER.pack(number, len(message)) + message)
+        os.write(pipe, HEADER.pack(number, len(message)) + message)
 
 
 def _leave(error: BaseException | None) -> NoReturn:
@@ -218,4 +214,4 @@ def _has_programs() -> bool:
 
 
 if __name__ == "__main__":
-    supervise(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    supervise(sys.argv[1], *map(int, sys.argv[2:]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ START_SECONDS = 60.0  # to import and unpickle the verifier
 PATIENCE = 0.25  # for the supervisor to kill everything below it; after that the trainer does
 END_SECONDS = 5.0  # for the supervisor to report how the worker ended
 CLEAR_SECONDS = 10.0  # after which processes that cannot be killed are left
-LONGEST_WAIT = 3600.0  # seconds; poll() accepts at most 24 days
+LONGEST_WAIT = 1e6  # seconds; poll() accepts at most 24 days
 ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes per verdict
 LAST_WORDS = 200
 
@@ -45,33 +46,28 @@ class Worker:
     """
 
     def __init__(self, memory_mb: int) -> None:
-        self._jobs = self._results = self._output = -1
-        self._words, self._printed, self._output_open, self._asked = b"", 0, True, 0
-        theirs: list[int] = []
-        try:
-            jobs, self._jobs = os.pipe()
-            theirs.append(jobs)
-            self._results, results = os.pipe()
-            theirs.append(results)
-            self._output, output = os.pipe()
-            theirs.append(output)
-            os.set_blocking(self._jobs, False)
-            path = json.dumps(sys.path, default=str)
-            command = [sys.executable, "-I", "-S", "-B", str(Path(supervisor.__file__)), path]
-            self._process = subprocess.Popen(
-                [*command, str(jobs), str(results), str(memory_mb)],
-                stdin=subprocess.PIPE,  # the control pipe: closing it kills the worker
-                stdout=output,
-                stderr=output,
-                pass_fds=(jobs, results),
-                start_new_session=True,  # Ctrl-C reaches the trainer only
-            )
-        except Exception as error:  # no descriptors, no memory, no processes, no interpreter
-            self._close()
-            raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
+        self._words, self._printed, self._asked = b"", 0, 0
+        self._fault: WorkerError | None = None  # in its output
+        with contextlib.ExitStack() as unless_started:
+            try:
+                self._pipe, theirs = map(unless_started.enter_context, socket.socketpair())
+                path = json.dumps(sys.path, default=str)
+                command = [sys.executable, "-I", "-S", "-B", str(Path(supervisor.__file__)), path]
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(memory_mb)],
+                    stdin=subprocess.PIPE,  # the control pipe: closing it kills the worker
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    bufsize=0,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C reaches the trainer only
+                )
+            except Exception as error:  # no descriptors, no memory, no processes, no interpreter
+                raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
+            theirs.close()
+            unless_started.pop_all()
+        self._listener = threading.Thread(target=self._listen, name="rlenv-output", daemon=True)
+        self._listener.start()
 
     def bring(self, verifier: bytes) -> None:
         """Send the user's modules and a verifier, pickled in this order, to the worker.
@@ -90,22 +86,20 @@ class Worker:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
             WorkerError: if the worker died, or was killed because its output is too long or not an answer.
         """
-        deadline, self._printed = time.monotonic() + seconds, 0
+        deadline, self._printed = time.monotonic() + min(seconds, LONGEST_WAIT), 0
         self._asked += 1
         try:
-            self._send(HEADER.pack(self._asked, len(message)) + message, deadline)
+            self._pipe.settimeout(min(seconds, LONGEST_WAIT))
+            self._pipe.sendall(HEADER.pack(self._asked, len(message)) + message)
             return self._answer(deadline)
         except TimeoutError:
-            self.kill()
-            raise WorkerTimeoutError(f"no answer within {seconds:g} s") from None
-        except EOFError:
-            raise WorkerError(self._end()) from None
-        except WorkerError:
-            self.kill()
-            raise
+            fault: WorkerError = WorkerTimeoutError(f"no answer within {seconds:g} s")
+        except (EOFError, OSError):
+            fault = self._fault or WorkerError(self._end())
         except Exception as error:  # such as an answer that is not JSON
-            self.kill()
-            raise WorkerError(f"asking the worker failed: {describe(error)}") from error
+            fault = WorkerError(f"asking the worker failed: {describe(error)}")
+        self.kill()
+        raise fault
 
     def stop(self) -> None:
         """Kill the worker and everything it started; a caller that waits for an answer gets a `WorkerError`."""
@@ -119,7 +113,8 @@ class Worker:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:  # the supervisor was stopped or slowed down
             self._clear_away()
-        self._close()
+        self._listener.join(PATIENCE)
+        self._pipe.close()
 
     def _clear_away(self) -> None:
         """Kill everything below the supervisor, then the supervisor, which adopts orphans."""
@@ -133,80 +128,50 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _close(self) -> None:
-        for name in ("_jobs", "_results", "_output"):
-            if (descriptor := getattr(self, name)) >= 0:
-                os.close(descriptor)
-                setattr(self, name, -1)
-
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Read the answer to the last message; drop late answers to earlier ones."""
         while True:
-            number, length = HEADER.unpack(self._receive(HEADER.size, deadline))
+            number, length = HEADER.unpack(self._read(HEADER.size, deadline))
             if number > self._asked:
-                raise WorkerError("the worker answered a question that was not asked")
+                raise ValueError("the worker answered a question that was not asked")
             if length > ANSWER_LIMIT:
-                raise WorkerError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
-            body = self._receive(length, deadline)
+                raise ValueError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
+            body = self._read(length, deadline)
             if number == self._asked:
                 answer = json.loads(body)
                 if not isinstance(answer, dict):
-                    raise WorkerError("the worker's answer is not a mapping")
+                    raise ValueError("the worker's answer is not a mapping")
                 return answer
 
-    def _send(self, message: bytes, deadline: float) -> None:
-        rest = memoryview(message)
-        while rest:
-            self._wait(deadline, writing=True)
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    rest = rest[os.write(self._jobs, rest) :]
-                except BrokenPipeError:
-                    raise EOFError from None
-
-    def _receive(self, size: int, deadline: float) -> bytes:
+    def _read(self, size: int, deadline: float) -> bytes:
         received = b""
         while len(received) < size:
-            self._wait(deadline)
-            part = os.read(self._results, size - len(received))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._pipe.settimeout(left)
+            part = self._pipe.recv(size - len(received))
             if not part:
                 raise EOFError
             received += part
         return received
 
-    def _wait(self, deadline: float, writing: bool = False) -> None:
-        """Wait until the pipe for messages is ready; meanwhile read the verifier's output."""
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            poll = select.poll()  # select() does not support descriptors above 1023
-            poll.register(self._jobs if writing else self._results, select.POLLOUT if writing else select.POLLIN)
-            if self._output_open:
-                poll.register(self._output, select.POLLIN)
-            ready = {descriptor for descriptor, _ in poll.poll(min(left, LONGEST_WAIT) * 1000)}
-            if self._output in ready:
-                self._listen()
-            if ready - {self._output}:
-                return
-
     def _listen(self) -> None:
-        """Read the verifier's output: count its bytes and keep its end."""
-        printed = os.read(self._output, 1 << 16)
-        if not printed:
-            self._output_open = False
-        self._printed += len(printed)
-        self._words = (self._words + printed)[-LAST_WORDS:]
-        if self._printed > OUTPUT_LIMIT:
-            raise WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
+        """Read the verifier's output to its end: count its bytes, keep the last ones, and end one that has too many."""
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            while printed := output.read(1 << 16):
+                self._printed += len(printed)
+                self._words = (self._words + printed)[-LAST_WORDS:]
+                if self._printed > OUTPUT_LIMIT:
+                    self._fault = WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
+                    self.stop()
 
     def _end(self) -> str:
-        """Clean up after a worker that ended, and return how it ended."""
+        """Return how a worker ended by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
-        with contextlib.suppress(OSError, WorkerError):
-            os.set_blocking(self._output, False)
-            self._listen()
+        self._listener.join(PATIENCE)
         words = " ".join(self._words.decode("utf-8", "replace").split())
         self.kill()
         code = self._process.returncode
