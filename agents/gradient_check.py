@@ -128,7 +128,7 @@ class _Expectation:
         for played, rollout, draws in every_rollout(agent):
             if made.rollouts % stride == stride // 2 and len(made.kept) < LOOKED_AT:
                 made.kept.append(rollout)
-            scaled = played.reward_scale(rollout) if played.normalize_rewards else rollout
+            scaled = played.reward_scale(rollout, played.gamma) if played.normalize_rewards else rollout
             found = gradient(played, played.prepare(scaled))
             chance = math.exp(draws.log_prob)  # also of what `prepare` replayed
             made.mean += chance * found

@@ -138,8 +138,7 @@ def _fault_of_clips(clipped: str, others: str, is_proximal: bool) -> list[str]:
 
 def _range_of(agent: Any) -> tuple[float, float]:
     """Return how far the ratio may fall and rise."""
-    is_proximal = isinstance(agent, ProximalAgent)
-    return (agent.present("clip_range"), agent.present("clip_range_high")) if is_proximal else USUAL_RANGE
+    return agent.bounds[:2] if isinstance(agent, ProximalAgent) else USUAL_RANGE
 
 
 @contextmanager

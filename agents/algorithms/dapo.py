@@ -9,10 +9,13 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..checks import Scheduled
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Batch, Rollout, join, without_verdicts
-from ..settings import OrDefault, by_settings, setting
+from ..rollouts.envs import step_limit
+from ..settings import setting
 from ..training.proximal import ProximalAgent
 
 
@@ -35,7 +38,7 @@ class DAPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    clip_range_high: OrDefault[Scheduled] = setting(
+    clip_range_high: Scheduled | None = setting(
         default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner."
     )
     max_rounds: int = setting(default=4, help="Most collections per update; 1 for no resampling.")
@@ -55,15 +58,11 @@ class DAPO(ProximalAgent):
         default=None, help="The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
     )
 
-    uses_longest = by_settings(lambda self: self.overlong_buffer > 0)
-
     @override
     def setup(self, env: VectorEnv, group_size: int | None) -> None:
         super().setup(env, group_size)
-        if self.overlong_buffer > self.longest:
-            raise ValueError(
-                f"overlong_buffer must be at most the {self.longest} steps possible, got {self.overlong_buffer}"
-            )
+        if self.overlong_buffer:
+            check_count("overlong_buffer", self.overlong_buffer, high=step_limit(env, self.max_steps))
 
     @override
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
@@ -92,7 +91,8 @@ class DAPO(ProximalAgent):
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
         if self.overlong_buffer:
-            gains = gains - returns.overlong_penalty(rollout.lengths, self.longest, self.overlong_buffer)[:, None]
+            longest = step_limit(self.env, self.max_steps)
+            gains = gains - returns.overlong_penalty(rollout.lengths, longest, self.overlong_buffer)[:, None]
         return scaling.standardize_groups(gains, rollout)
 
     def _has_gradient(self, rollout: Rollout) -> torch.Tensor:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, baselines, returns
 from ..rollout import Rollout
+from ..rollouts.envs import step_limit
 from ..settings import setting
 from ..training.proximal import ProximalAgent
 
@@ -27,15 +29,19 @@ class DrGRPO(ProximalAgent):
     name = "dr-grpo"
     default_group_size = 4
     compares_groups = True
-    uses_longest = True
 
     max_steps: int | None = setting(
         default=None, help="L_max, which the loss is divided by.", shown="what the environment allows"
     )
 
     @override
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        super().setup(env, group_size)
+        step_limit(env, self.max_steps)  # which is an error if there is none
+
+    @override
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
-        return aggregation.constant_length(mask, self.longest)
+        return aggregation.constant_length(mask, step_limit(self.env, self.max_steps))
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

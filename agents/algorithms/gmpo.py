@@ -8,7 +8,7 @@ from typing_extensions import override
 from ..checks import Scheduled
 from ..estimators import losses
 from ..rollout import Batch
-from ..settings import OrDefault, setting
+from ..settings import setting
 from .grpo import GRPO
 
 
@@ -30,7 +30,7 @@ class GMPO(GRPO):
     clip_range: Scheduled = setting(
         default=0.33, help="ε_low, the paper's e^-0.4: a bad step's ratio counts as at least 1 - clip_range."
     )
-    clip_range_high: OrDefault[Scheduled] = setting(
+    clip_range_high: Scheduled | None = setting(
         default=0.49, help="ε_high, the paper's e^0.4: a good step's ratio counts as at most 1 + this."
     )
 

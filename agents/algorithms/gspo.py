@@ -8,7 +8,7 @@ from typing_extensions import override
 from ..checks import Scheduled
 from ..estimators import losses
 from ..rollout import Batch
-from ..settings import OrDefault, setting
+from ..settings import setting
 from .grpo import GRPO
 
 
@@ -30,7 +30,7 @@ class GSPO(GRPO):
         help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
         more="Short ones and learning rates far above 1e-6 need a wider range.",
     )
-    clip_range_high: OrDefault[Scheduled] = setting(default=4e-4, help="ε_high.")
+    clip_range_high: Scheduled | None = setting(default=4e-4, help="ε_high.")
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checks import Scheduled
 from ..estimators import aggregation
-from ..settings import OrDefault, setting
+from ..settings import setting
 from .gspo import GSPO
 
 
@@ -27,4 +27,4 @@ class LUSPO(GSPO):
         help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
         more="Short ones and learning rates far above 1e-6 need a wider range.",
     )
-    clip_range_high: OrDefault[Scheduled] = setting(default=2.5e-3, help="ε_high.")
+    clip_range_high: Scheduled | None = setting(default=2.5e-3, help="ε_high.")

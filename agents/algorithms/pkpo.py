@@ -56,7 +56,11 @@ class PKPO(Agent, PKPOOptions):
             raise ValueError(
                 f"k={self.k} is more than the {size} episodes of a group; use k=1 to {size}, or larger groups"
             )
-        self.best_of = self.k or min(USUAL, size)
+
+    @property
+    def best_of(self) -> int:
+        """The k that counts."""
+        return self.k or min(USUAL, self.group_size or self.episodes_per_update)
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

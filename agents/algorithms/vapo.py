@@ -33,7 +33,7 @@ class VAPO(PPO):
 
     name = "vapo"
 
-    clip_range_high: OrDefault[Scheduled] = setting(
+    clip_range_high: Scheduled | None = setting(
         default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner."
     )
     gae_lambda: OrDefault[float] = setting(default=None, help="λ of the critic's targets.", by_kind={"control": 1.0})

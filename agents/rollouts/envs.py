@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
-from rlenv._checks import check_count, first_line
+from rlenv._checks import first_line
 
 from .. import processes
 from .env_checks import check_env, make_checked
@@ -232,20 +232,15 @@ def shares_stream(env: VectorEnv) -> bool:
     return env.metadata.get("share") == (processes.rank(), processes.size())
 
 
-def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
-    """Return the steps of the longest possible episode: the given number, else the environment's.
-
-    Args:
-        env: says it in `metadata["max_episode_steps"]` or its registration.
-        given: by the user.
-        name: of the user's argument.
+def step_limit(env: VectorEnv, max_steps: int | None) -> int:
+    """Return the steps of the longest possible episode: the setting of an agent, else what the environment says.
 
     Raises:
-        ValueError: if neither says, or the given number is not a positive whole number.
+        ValueError: if neither says.
     """
-    known = longest_episode(env) if given is None else check_count(name, given)
+    known = max_steps or longest_episode(env)
     if known is None:
-        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
+        raise ValueError("the environment does not say how long an episode may be: pass max_steps")
     return known
 
 

@@ -244,7 +244,7 @@ class Agent(Loop):
         No global generator is seeded, since none is used.
         """
         if seed is not None:
-            self.seed = self.settings_in_use["seed"] = declared_by(type(self))["seed"].check(seed)
+            vars(self)["seed"] = declared_by(type(self))["seed"].check(seed)
             self.generators.seed(self.seed)
             self.collector.seed(seed_of(self.env, self.seed))
             self.moment = None

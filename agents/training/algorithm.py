@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from gymnasium.vector import VectorEnv
 
-from ..estimators import losses
+from ..estimators import kl, losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..rollout import CLIPPED, Batch, Rollout
@@ -54,7 +54,6 @@ class Algorithm(AgentSettings):
             that such rows need no pass (`skip_idle_rows`). It counts in the class body that defines `surrogate` or
             `loss`, and is False for one that defines them and does not say it.
         importance_in_surrogate: whether the surrogate has the importance weights of `mismatch` itself.
-        uses_longest: whether `longest` is needed, for which the settings or the environment must have a limit.
         carried: the algorithm's state between updates, by its name in a checkpoint.
         figures: of the algorithm, for the log of every update.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
@@ -71,7 +70,6 @@ class Algorithm(AgentSettings):
     teaches_itself: ClassVar[bool] = False
     advantages_stay: ClassVar[bool] = True
     importance_in_surrogate: ClassVar[bool] = False
-    uses_longest: ClassVar[bool] = False
     carried: ClassVar[Mapping[str, Stateful]] = MappingProxyType({})
     figures: ClassVar[Mapping[str, float]] = MappingProxyType({})
     reductions: ClassVar[Mapping[str, Reduce]] = {
@@ -83,13 +81,22 @@ class Algorithm(AgentSettings):
 
     # Settings that only some algorithms have.
 
-    target_kl = off_policy_mask = value_warmup = max_steps = teacher = teacher_temperature = absent()
+    target_kl = off_policy_mask = value_warmup = teacher = teacher_temperature = absent()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.advantages_stay = _advantages_stay(cls)
         own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
         cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
+
+    def _check_together(self) -> None:
+        """Check the settings together, also before each update; `setup` checks those that are for the environment."""
+        super()._check_together()
+        if self.kl_ratio != "none" and (self.kl_in != "loss" or self.kl_estimator == kl.EXACT):
+            raise ValueError(
+                f"kl_ratio={self.kl_ratio!r} needs kl_in='loss' and an estimate from the sampled actions, got "
+                f"kl_in={self.kl_in!r} and kl_estimator={self.kl_estimator!r}; use kl_ratio='none', or k2 in the loss"
+            )
 
     # In the order in which an update asks; `advantages` and `weights` have no default.
 

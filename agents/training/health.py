@@ -19,26 +19,23 @@ MEMORY = 4  # updates within which a policy of discrete actions loses all its en
 class FailureWatch:
     """Counts the episodes of the last rollouts, at least a hundred, that got no verdict.
 
-    Args:
-        max_share: of timeouts and errors among them, 0 to 1.
-
     Attributes:
         totals: episodes of the whole run without a verdict, by kind.
         recent: the last rollouts: their episodes, and their episodes of each kind in `FAILURES`.
     """
 
-    def __init__(self, max_share: float) -> None:
-        self.max_share = max_share
+    def __init__(self) -> None:
         self.totals = dict.fromkeys(FAILURES, 0)
         self.recent: list[tuple[int, ...]] = []
         self._reason = ""  # the last one
 
-    def add(self, statuses: Sequence[int], reason: str) -> None:
+    def add(self, statuses: Sequence[int], reason: str, max_share: float) -> None:
         """Count a rollout.
 
         Args:
             statuses: the number of its episodes with each of `STATUSES`.
             reason: why the verifier failed the last time.
+            max_share: of timeouts and errors among the episodes, 0 to 1.
 
         Raises:
             VerifierError: if it failed on too many, or did not apply to any.
@@ -51,10 +48,10 @@ class FailureWatch:
         while sum(row[0] for row in self.recent) - self.recent[0][0] >= ENOUGH:
             del self.recent[0]
         episodes, timeouts, errors, silent = self._sums()
-        if episodes >= ENOUGH and timeouts + errors > self.max_share * episodes:
+        if episodes >= ENOUGH and timeouts + errors > max_share * episodes:
             raise VerifierError(
                 f"the verifier failed on {timeouts + errors} of the last {episodes} episodes ({timeouts} timeouts, "
-                f"{errors} errors); allowed: {self.max_share:.0%} (max_failed_share). The last reason: {reason}"
+                f"{errors} errors); allowed: {max_share:.0%} (max_failed_share). The last reason: {reason}"
             )
         if episodes >= ENOUGH and silent == episodes:
             raise VerifierError(
@@ -94,16 +91,15 @@ class StabilityWatch:
         self.discrete, self.warns = discrete, True
         self.entropies: list[float] = []
 
-    def add(self, metrics: Mapping[str, float], rate: float) -> None:
-        """Look at the metrics of an update that was made with this learning rate."""
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Look at the metrics of an update."""
         if "train/entropy_loss" in metrics:
             self.entropies = [*self.entropies, -metrics["train/entropy_loss"]][-MEMORY:]
         found = self._far(metrics)
         if found and self.warns:
             self.warns = False
-            warnings.warn(
-                f"one update changed the policy too much ({found}): lower learning_rate={rate:g}", stacklevel=4
-            )
+            advice = f"lower learning_rate={metrics['train/learning_rate']:g}"
+            warnings.warn(f"one update changed the policy too much ({found}): {advice}", stacklevel=4)
 
     def _far(self, metrics: Mapping[str, float]) -> str:
         """Return the sign that an update went too far, or an empty string."""

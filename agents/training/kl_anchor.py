@@ -17,7 +17,6 @@ from ..policies.choosing import Evaluated
 from ..rollout import Batch, Rollout
 
 Split = Callable[[Rollout], Iterable[Rollout]]
-PLACES = ("reward", "loss")
 
 
 class Anchor:
@@ -27,13 +26,8 @@ class Anchor:
     differentiated. `estimators/kl.py` says what each combination does to the gradient; k1 in the reward is exact.
 
     Args:
-        coef: β, at least 0; with 0 no reference is kept and nothing is computed.
-        estimator: "k1", "k2", "k3" or "exact".
-        place: "reward" or "loss".
-        ratio: the factor of the estimate in the loss, a name in `kl.RATIOS`.
-
-    Raises:
-        ValueError: for a ratio with an estimate that takes none.
+        settings: the agent, or the lesson of one with a teacher, whose `kl_coef` (β; with 0 no reference is kept and
+            nothing is computed), `kl_estimator`, `kl_in` ("reward" or "loss") and `kl_ratio` count at every use.
 
     Attributes:
         divergence: the divergence that "exact" computes, a name in `kl.DIVERGENCES`.
@@ -44,44 +38,42 @@ class Anchor:
             though β is 0, for a callback that measures the KL, changes nothing.
     """
 
-    def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward", ratio: str = "none") -> None:
-        self.reference = None
-        self.use(coef, estimator, place, ratio)
+    def __init__(self, settings: Any) -> None:
+        self.settings, self.reference = settings, None
         self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
         self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
-
-    def use(self, coef: float, estimator: str, place: str, ratio: str) -> None:
-        """Take these settings from now on; the arguments are the constructor's.
-
-        Raises:
-            ValueError: for a ratio with an estimate that takes none.
-        """
-        if ratio != "none" and (place != "loss" or estimator == kl.EXACT):
-            raise ValueError(
-                f"kl_ratio={ratio!r} needs kl_in='loss' and an estimate from the sampled actions, got "
-                f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
-            )
-        self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
 
     @property
     def is_compared(self) -> bool:
         """Whether rewards or the loss need the log-probabilities of a reference that is not a teacher."""
-        return bool(self.coef) and self.reference is not None and not self.is_teacher
+        return bool(self.settings.kl_coef) and self.reference is not None and not self.is_teacher
 
     @property
     def is_in_loss(self) -> bool:
         """Whether the loss has a KL term."""
-        return bool(self.coef) and self.reference is not None and self.place == "loss"
+        return bool(self.settings.kl_coef and self.settings.kl_in == "loss") and self.reference is not None
 
     @property
     def wants_kl(self) -> bool:
         """Whether the loss has the KL over all actions, which the policy evaluates together with the rest."""
-        return self.is_in_loss and self.estimator == kl.EXACT
+        return self.is_in_loss and self.settings.kl_estimator == kl.EXACT
 
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
         """Keep a frozen copy of this policy as the reference, if there is none yet and one is needed (or `always`)."""
-        if (self.coef or self.is_teacher or always) and self.reference is None:
+        if (self.settings.kl_coef or self.is_teacher or always) and self.reference is None:
             self.reference = frozen_from(policy, self.copy_of)
+
+    def check_kept(self) -> None:
+        """Check that there is a reference, if the settings need one, once training has begun.
+
+        Raises:
+            ValueError: if there is none, for a `kl_coef` that was 0 then.
+        """
+        if self.settings.kl_coef and self.reference is None:
+            raise ValueError(
+                f"kl_coef={self.settings.kl_coef:g} needs the policy that training started from, which was not kept; "
+                "begin with a kl_coef above 0, such as 1e-9"
+            )
 
     @property
     def reference(self) -> Policy | None:
@@ -115,9 +107,9 @@ class Anchor:
         assert reference is not None
         ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
         rollout = rollout.with_extras(ref_log_probs=ref_log_probs)
-        if self.place == "reward":
+        if self.settings.kl_in == "reward":
             penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
-            rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
+            rollout = replace(rollout, rewards=rollout.rewards - self.settings.kl_coef * penalty)
         return rollout
 
     def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor, found: Evaluated) -> torch.Tensor:
@@ -126,10 +118,10 @@ class Anchor:
         With importance weights, the log-probabilities of the batch are of a training pass, and the ratio is that to it
         times the weight. `found` is as for `penalty`.
         """
-        ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
-        if "importance" in batch.extras and self.ratio != "none":
+        ratio = kl.RATIOS[self.settings.kl_ratio](log_probs, batch.log_probs)
+        if "importance" in batch.extras and self.settings.kl_ratio != "none":
             ratio = ratio * batch.extras["importance"]
-        return batch.where_taught(self.coef * ratio * self.penalty(policy, batch, log_probs, found))
+        return batch.where_taught(self.settings.kl_coef * ratio * self.penalty(policy, batch, log_probs, found))
 
     def penalty(
         self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor, found: Evaluated | None = None
@@ -141,7 +133,7 @@ class Anchor:
         Raises:
             ValueError: for a rollout that has not been through `add_kl_penalty`.
         """
-        if self.estimator == kl.EXACT:
+        if self.settings.kl_estimator == kl.EXACT:
             name = self.divergence
             return (found or policy.evaluate(rollout, (name,), self.reference))[name]
-        return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
+        return kl.ESTIMATORS[self.settings.kl_estimator](log_probs, rollout.required("ref_log_probs"))

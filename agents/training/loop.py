@@ -42,18 +42,18 @@ from ..rollouts.envs import (
     seed_of,
     takes_tokenizer,
 )
+from ..setting import Setting
 from ..settings import Converted, argument, declared_by, default_of
 from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
-from .following import anchor_settings, follow_settings, keep_checked, longest_of, optimizer_settings
 from .generators import Generators
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
 from .learned import learned_by, train_too
 from .metrics import is_logged, rollout_metrics
-from .optimizer import PolicyOptimizer, warn_of_float16
+from .optimizer import PolicyOptimizer, rate_at, warn_of_float16
 from .player import Player, tell_verdicts
 from .reward_scale import RewardScale
 from .start import StartWatch
@@ -77,30 +77,29 @@ class Loop(Algorithm):
         reward_scale: of `normalize_rewards`.
         watchers: functions called with every prepared rollout, before its first optimizer step.
         player: of the episodes of an update: the policy, or an engine.
-        collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
+        collector: plays the episodes of `env`.
         make_envs: makes the environment, given `num_envs`.
         origin: the id it was made from, and its arguments.
         generator: for sampling actions.
-        longest: steps of the longest episode possible, if the algorithm `uses_longest`.
+        remaining: the progress that remains, 1 at the start and 0 at the end.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot stay finished play until the last episode of a rollout is over.
         trained_timesteps: the steps of these that updates learned from.
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         moment: the state for a checkpoint, from before the rollout that is being collected.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
-        settings_in_use: the settings by which the parts act, see `following.py`.
         extra_state: a caller's state for checkpoints: plain values and tensors, by name.
     """
 
     policy: Converted[str | Path | Policy | SavedPolicy | torch.nn.Module, Policy] = argument(kw_only=False)
     env: Converted[str | Env | VectorEnv | VecEnv, VectorEnv] = argument(kw_only=False)
+    _is_made = False  # whether the constructor has ended
 
     def __post_init__(self) -> None:
         policy: Any = self.policy  # as it was given
         env: Any = self.env
         super().__post_init__()
         self.device = resolve_device(self.device, env)
-        self.settings_in_use: dict[str, Any] = {}
         self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
         size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_SETTINGS}
@@ -114,12 +113,12 @@ class Loop(Algorithm):
             self.use_env(envs, group_size)
             if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
                 self.policy.adopt_tokenizer(self.env.metadata)
-        self.failure_watch = FailureWatch(self.max_failed_share)
+        self.failure_watch = FailureWatch()
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         other_signal = self.needs_teacher or self.reply_coef
         self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        self.evaluation_seconds = 0.0
+        self.evaluation_seconds, self.remaining = 0.0, 1.0
         self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
@@ -129,7 +128,27 @@ class Loop(Algorithm):
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
         self._log_name: str | None = None  # of the logger that `learn` made
-        self.settings_in_use |= {name: getattr(self, name) for name in declared_by(type(self))}
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a setting is checked here, and counts from the next update on.
+
+        Raises:
+            ValueError: for a value that is not allowed, or a setting that is `fixed`.
+        """
+        if self._is_made and (one := self._declared.get(name)):
+            if one.fixed:
+                raise ValueError(
+                    f"{name}={value!r} was set after the agent was made with {getattr(self, name)!r}; pass it to the "
+                    "constructor or load"
+                )
+            value = self._kept(one, value)
+        super().__setattr__(name, value)
+
+    def _kept(self, one: Setting, value: Any) -> Any:
+        """Return the value of a setting, checked; for None the default for the kind of policy, if there is one."""
+        kept = one.check(value)
+        return one.check(self.usual(one.name)) if kept is None and one.by_kind else kept
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
         """Make the policy that is trained, and the parts that update it; the settings have been set.
@@ -149,16 +168,13 @@ class Loop(Algorithm):
         if self.uses_critic and not critic_parameters(self.policy):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():
-            if one.by_kind and getattr(self, name) is None:  # others were checked before
-                keep_checked(self, name)
+            if one.by_kind:
+                setattr(self, name, self._kept(one, getattr(self, name)))
         check_extras(self)
-        self.policy_optimizer = PolicyOptimizer(self.policy, **optimizer_settings(self))
+        self.policy_optimizer = PolicyOptimizer(self.policy)
         self.teaching: Teaching | None = None if self.lesson is None else self.lesson.begun(self)
-        if self.teaching is None:
-            self.anchor = Anchor(*anchor_settings(self))
-        else:
-            self.anchor = self.teaching.anchor
-        self.reward_scale = RewardScale(self.gamma)
+        self.anchor = Anchor(self) if self.teaching is None else self.teaching.anchor
+        self.reward_scale = RewardScale()
         self.watchers: list[Callable[[Batch], None]] = []
         processes.same_start(self.policy)
         self.generators = Generators(self.policy.device, self.seed)
@@ -168,18 +184,16 @@ class Loop(Algorithm):
         """Play in this environment from the next rollout on; `group_size` is the user's argument."""
         compares = type(self).__name__ if self.compares_groups else None
         size = check_groups(env, group_size, self.episodes_per_update, compares)
-        own_episodes = processes.check_episodes(self.episodes_per_update, size)
-        self.longest = longest_of(self, env)
+        processes.check_episodes(self.episodes_per_update, size)
         before = {name: vars(self)[name] for name in learned_by(self)}
         with seeded_weights(self.seed):  # of modules that it makes
             self.setup(env, size)
         vars(self).update(before)  # what has learned goes on
         train_too(self)
-        self.env, self.group_size, self.own_episodes = env, size, own_episodes
+        self.env = env
         self._vec_env: VecEnv | None = None
         self.moment: dict[str, Any] | None = None
-        self.num_envs = sum(processes.gather(env.num_envs))
-        self.settings_in_use |= {"num_envs": self.num_envs, "group_size": size}
+        vars(self).update(group_size=size, num_envs=sum(processes.gather(env.num_envs)))
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
         if self.teaching is not None:
@@ -215,6 +229,17 @@ class Loop(Algorithm):
     def progress(self) -> dict[str, int | None]:
         """How far the training is, for environments that take it: updates so far, and in all if that is known."""
         return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+
+    @property
+    def own_episodes(self) -> int:
+        """The episodes of an update that this process collects."""
+        return processes.check_episodes(self.episodes_per_update, self.group_size)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the coming update."""
+        schedule = self.learning_rate, self.lr_schedule, self.warmup_updates
+        return rate_at(*schedule, self.remaining, self.num_updates)
 
     @property
     def actor_waits(self) -> bool:
@@ -324,7 +349,6 @@ class Loop(Algorithm):
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self._configure_logger(tb_log_name, reset_num_timesteps)
         train_too(self)
-        follow_settings(self)
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 
@@ -336,8 +360,9 @@ class Loop(Algorithm):
         callback.on_training_start({"total_timesteps": goal}, globals())
         try:
             while getattr(self, counter) < goal:
-                follow_settings(self, begun=True)
-                self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
+                self._check_together()
+                self.anchor.check_kept()
+                self.remaining = 1.0 - getattr(self, counter) / goal
                 self.moment, self.updating = moment_of(self), False
                 rollout = self.collect_rollout(callback)
                 if rollout is None:
@@ -345,11 +370,11 @@ class Loop(Algorithm):
                 if getattr(self, counter) < goal:
                     self.player.look_ahead()
                 hidden = self.env.metadata.get("hidden_token_ids", ())
-                self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
-                self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+                rate = {"train/learning_rate": self.rate}
+                self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout) | rate
+                self.stability_watch.add(self.last_metrics)
                 self.start_watch.add(self.last_metrics, len(rollout))
-                rate = {"train/learning_rate": self.policy_optimizer.rate}
-                log_entry.record_metrics(self.logger, self.last_metrics | rate)
+                log_entry.record_metrics(self.logger, self.last_metrics)
                 yield rollout, self.last_metrics
         except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
             callback.on_training_end()
@@ -381,7 +406,8 @@ class Loop(Algorithm):
         callback.update_locals({"rollout": rollout})
         callback.on_rollout_end()
         counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
-        self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
+        reason = next((reason for _, reason in ends if reason), "")
+        self.failure_watch.add(counts, reason, self.max_failed_share)
         return rollout
 
     def update(self, rollout: Rollout) -> dict[str, float]:

@@ -29,6 +29,22 @@ SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate
 }
 
 
+def rate_at(
+    learning_rate: float | Callable[[float], float], schedule: str, warmup_updates: int, remaining: float, updates: int
+) -> float:
+    """Return the learning rate of an update.
+
+    Args:
+        learning_rate: a number or a function of the remaining progress (1 to 0).
+        schedule: of a number: "linear" or "cosine" (it falls to 0), or "constant".
+        warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
+        remaining: progress, 1 at the start and 0 at the end.
+        updates: made so far.
+    """
+    rate = learning_rate(remaining) if callable(learning_rate) else learning_rate * SCHEDULES[schedule](remaining)
+    return rate * min((updates + 1) / warmup_updates, 1.0) if warmup_updates else rate
+
+
 class MasterWeights:
     """The weights that an optimizer trains: a float32 copy of each 16-bit weight, and the other weights themselves.
 
@@ -113,44 +129,19 @@ class PolicyOptimizer:
 
     Args:
         policy: trained in place; any module, such as a reward model.
-        learning_rate: a number or a function of the remaining progress (1 to 0).
-        schedule: of a number: "linear" or "cosine" (it falls to 0), or "constant".
-        max_grad_norm: the gradients of the actor, of the critic and of each `add` are clipped to this norm, above 0.
-        warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
-        weight_decay: λ; a step first multiplies by 1 - rate · λ (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101),
-            except norms and biases: parameters with fewer than two dimensions.
-        betas: decay of Adam's two moments; torch's by default, as for supervised training.
-        eps: added to the root of the second moment.
 
     Attributes:
         adam: the optimizer.
         weights: the weights that it trains.
-        rate: the present learning rate.
-        remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
         total_skipped: all such updates.
         fault: what was not finite in the last one.
     """
 
-    def __init__(
-        self,
-        policy: nn.Module,
-        learning_rate: float | Callable[[float], float],
-        schedule: str,
-        max_grad_norm: float,
-        *,
-        warmup_updates: int = 0,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-    ) -> None:
-        self.policy, self.learning_rate, self.schedule = policy, learning_rate, schedule
-        self.max_grad_norm, self.warmup_updates, self.weight_decay = max_grad_norm, warmup_updates, weight_decay
-        self.hyperparameters: dict[str, Any] = {"betas": betas, "eps": eps}
-        self.remaining = 1.0
-        self.rate = self._rate_at(1.0, 0)
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy = policy
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
-        self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
+        self.adam = Adam(self.weights.masters)
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
         self.sides = [self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy))]
         self.skipped = self.total_skipped = 0
@@ -164,27 +155,12 @@ class PolicyOptimizer:
         if new:
             self.weights.add(new)
             self.sides.append(self.weights.of(new))
-            self.adam.add_param_group({"params": self.sides[-1], "lr": self.rate})
+            self.adam.add_param_group({"params": self.sides[-1]})
 
-    def use(self, *, betas: tuple[float, float], eps: float, **others: Any) -> None:
-        """Take these settings from the next `set_progress` on; the arguments are the constructor's."""
-        self.hyperparameters = {"betas": betas, "eps": eps}
-        for group in self.adam.param_groups:
-            group |= self.hyperparameters
-        for name, value in others.items():
-            setattr(self, name, value)
-
-    def set_progress(self, remaining: float, updates: int = 0) -> None:
-        """Set the learning rate.
-
-        Args:
-            remaining: progress, 1 at the start and 0 at the end.
-            updates: made so far.
-        """
-        self.remaining = remaining
-        self.rate = self._rate_at(remaining, updates)
-        for group in self.adam.param_groups:
-            group["lr"] = self.rate
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.adam.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
@@ -192,16 +168,31 @@ class PolicyOptimizer:
         for parameter in self.weights.parameters:
             parameter.grad = None
 
-    def step(self, fault: str = "", new_update: bool = True, share: float = 1.0) -> float:
+    def step(
+        self,
+        rate: float,
+        max_grad_norm: float,
+        *,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        fault: str = "",
+        new_update: bool = True,
+    ) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
         If the gradient of the actor or the critic is exactly zero, its weights do not change, whatever Adam's momentum:
         no new evidence, no step. A step that is not finite is skipped.
 
         Args:
+            rate: the learning rate.
+            max_grad_norm: the gradients of actor, critic and each `add` are clipped to this norm, above 0.
+            weight_decay: λ; the weights are first multiplied by 1 - rate · λ (AdamW, Loshchilov & Hutter 2019,
+                arXiv:1711.05101), except norms and biases: parameters with fewer than two dimensions.
+            betas: decay of Adam's two moments; torch's by default, as for supervised training.
+            eps: added to the root of the second moment.
             fault: the value that was not finite before the gradient was made, "loss" or "log-probabilities", or "".
             new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
-            share: of the learning rate, for this step.
 
         Raises:
             DivergedError: after several such updates in a row, or if the learning rate is too large for the weights'
@@ -209,9 +200,11 @@ class PolicyOptimizer:
         """
         self._counted &= not new_update
         self.stepped = False
+        for group in self.adam.param_groups:
+            group |= {"lr": rate, "betas": betas, "eps": eps}
         self.weights.follow()
         self.weights.add_gradients()
-        norms = [norm.item() for norm in to_host(*(clip_gradients(side, self.max_grad_norm) for side in self.sides))]
+        norms = [norm.item() for norm in to_host(*(clip_gradients(side, max_grad_norm) for side in self.sides))]
         if fault or not all(math.isfinite(norm) for norm in norms):
             self._skip(fault or "gradients")
             return norms[0]
@@ -220,22 +213,20 @@ class PolicyOptimizer:
             if norm == 0:
                 for parameter in side:
                     parameter.grad = None
-        for group in self.adam.param_groups:
-            group["lr"] = self.rate * share
-        self._decay(self.rate * share)
-        if self.rate > self.most_rate:
-            raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite")
+        self._decay(rate * weight_decay)
+        if rate > self.most_rate:
+            raise DivergedError(f"learning_rate={rate:g} makes weights that are not finite")
         self.adam.step()
         self.weights.copy_down()
         self.stepped = True
         return norms[0]
 
     @torch.no_grad()
-    def _decay(self, rate: float) -> None:
-        if self.weight_decay:
+    def _decay(self, share: float) -> None:
+        if share:
             for weight in self.weights.masters:
                 if weight.ndim >= 2 and weight.grad is not None:
-                    weight.mul_(1 - rate * self.weight_decay)
+                    weight.mul_(1 - share)
 
     def _skip(self, fault: str) -> None:
         self.zero_grad()
@@ -271,18 +262,9 @@ class PolicyOptimizer:
             for found in (moments["exp_avg"], moments["exp_avg_sq"]):
                 if found.shape != weight.shape:
                     raise ValueError(f"the optimizer has moments {tuple(found.shape)} of {tuple(weight.shape)} weights")
-        for group in self.adam.param_groups:
-            group |= self.hyperparameters  # those given to `Agent.load` replace the saved ones
         self.weights.load(state["masters"])
         self.skipped = check_count("skipped", state["skipped"], low=0)
         self.total_skipped = check_count("total_skipped", state["total_skipped"], low=0)
-
-    def _rate_at(self, remaining: float, updates: int) -> float:
-        if callable(self.learning_rate):
-            rate = self.learning_rate(remaining)
-        else:
-            rate = self.learning_rate * SCHEDULES[self.schedule](remaining)
-        return rate * min((updates + 1) / self.warmup_updates, 1.0) if self.warmup_updates else rate
 
 
 class Adam(torch.optim.Adam):

@@ -76,7 +76,7 @@ class ProximalAgent(PassesAgent):
         below=1,
         more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
     )
-    clip_range_high: OrDefault[Scheduled] = setting(
+    clip_range_high: Scheduled | None = setting(
         default=None, help="The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
     )
     max_ratio: float | None = setting(
@@ -90,23 +90,22 @@ class ProximalAgent(PassesAgent):
     @override
     def setup(self, env: VectorEnv, group_size: int | None) -> None:
         super().setup(env, group_size)
-        if self.clip_range_high is None:
-            self.clip_range_high = self.clip_range
         if self.max_ratio is not None:
-            high = self.clip_range_high
+            high = self.clip_range_high or self.clip_range
             check_number("max_ratio", self.max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
 
     def present(self, name: str) -> Any:
         """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
         value = getattr(self, name)
         if callable(value):
-            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
+            return check_number(name, value(self.remaining), low=0.0, above=True)
         return value
 
     @property
     def bounds(self) -> tuple[float, float, float | None]:
         """The present ε of both sides, and δ."""
-        return self.present("clip_range"), self.present("clip_range_high"), self.max_ratio
+        low = self.present("clip_range")
+        return low, self.present("clip_range_high") or low, self.max_ratio
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

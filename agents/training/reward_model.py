@@ -119,16 +119,15 @@ def train_reward_model(
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     check_number("center_coef", center_coef, low=0.0)
     warm = max(math.ceil(check_count("steps", steps, low=0) / 10), 1)
-    rate = lambda remaining: learning_rate * min(remaining * steps / max(steps - warm, 1), 1.0)  # noqa: E731
-    optimizer = PolicyOptimizer(model, rate, "constant", max_grad_norm, warmup_updates=warm)
+    optimizer = PolicyOptimizer(model)
     losses: list[float] = []
     for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):
-        optimizer.set_progress(1.0 - step / steps, step)
         chosen, rejected = _both(model, pairs.select(rows))
         loss = (bradley_terry(chosen, rejected) + center_coef * (chosen + rejected).square()).mean()
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        falling = learning_rate * min((1.0 - step / steps) * steps / max(steps - warm, 1), 1.0)
+        optimizer.step(falling * min((step + 1) / warm, 1.0), max_grad_norm)
         losses.append(loss.item())
         if on_step is not None and not on_step(step, losses[-1]):
             break

@@ -21,20 +21,16 @@ class RewardScale:
     F is that of stable-baselines3's VecNormalize and Gymnasium's NormalizeReward; here the scale is the same for all
     steps of a rollout. The mean is not subtracted: it would change the value of an episode's length.
 
-    Args:
-        gamma: γ, 0 to 1.
-
     Attributes:
         moments: of F, over all steps so far.
     """
 
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
+    def __init__(self) -> None:
         self.moments = RunningMeanStd(epsilon=0.0)
 
-    def __call__(self, rollout: Rollout) -> Rollout:
-        """Add a rollout to the statistics, and return it with its rewards divided."""
-        earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, self.gamma), rollout.learnable)
+    def __call__(self, rollout: Rollout, gamma: float) -> Rollout:
+        """Add a rollout to the statistics, and return it with its rewards divided; γ is 0 to 1."""
+        earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, gamma), rollout.learnable)
         if not bool(steps.any()):
             return rollout
         finite = earned[steps & earned.isfinite()]  # the update on others is skipped

@@ -103,9 +103,8 @@ def write(
 
 
 def functions_of(agent: Any) -> list[str]:
-    """Return the names of the settings that are functions; of settings with the same function, one."""
-    functions = {id(value): name for name, value in reversed(kept_of(agent).items()) if callable(value)}
-    return sorted(functions.values())
+    """Return the names of the settings that are functions."""
+    return sorted(name for name, value in kept_of(agent).items() if callable(value))
 
 
 def packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:

@@ -100,21 +100,20 @@ class WarmStart:
         self.generator, self.order = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
-        check_number("learning_rate", learning_rate, low=0.0, above=True)
+        self.learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         warn_of_float16(policy, stacklevel=4)
-        decay = lambda remaining: learning_rate * (0.1 + 0.9 * remaining)  # noqa: E731
-        self.optimizer = PolicyOptimizer(policy, decay, "constant", max_grad_norm)
+        self.max_grad_norm, self.optimizer = max_grad_norm, PolicyOptimizer(policy)
         self.losses: list[float] = []
 
     def run(self, on_step: Callable[[int, float], bool] | None = None) -> list[float]:
         """Take the steps that are left; return all losses."""
         for step in range(len(self.losses), self.steps):
-            self.optimizer.set_progress(1.0 - step / self.steps, step)
             self.optimizer.zero_grad()
             self.losses.append(self._backward(self._batch()))
-            self.optimizer.step()
+            rate = self.learning_rate * (0.1 + 0.9 * (1.0 - step / self.steps))
+            self.optimizer.step(rate, self.max_grad_norm)
             if processes.any_of(on_step is not None and not on_step(step, self.losses[-1])):
                 break
         critic: Any = getattr(self.policy, "critic", None)

@@ -83,6 +83,13 @@ class Lesson:
     rate: float = 0.0
     hint_tokens: int = 0
 
+    @property
+    def kl_coef(self) -> float:
+        """The weight of the divergence in the loss; `Anchor` reads it, as it does with the settings of an agent."""
+        return 0.0 if self.divergence is None else 1.0
+
+    kl_estimator, kl_in, kl_ratio = kl.EXACT, "loss", "none"
+
     def begun(self, agent: Any) -> Teaching:
         """Return the lesson of an agent that has its policy."""
         return Teaching(agent, self)
@@ -107,7 +114,7 @@ class Teaching:
         if lesson.hint_tokens and not hasattr(agent.policy, "hinted"):
             kind = type(agent.policy).__name__
             raise ValueError(f"{agent.name} needs a policy that reads text, not a {kind}: take rloo")
-        self.anchor = Anchor() if lesson.divergence is None else Anchor(1.0, kl.EXACT, "loss")
+        self.anchor = Anchor(lesson)
         self.anchor.divergence, self.anchor.is_teacher = lesson.divergence or "kl", True
         self.anchor.is_frozen = lesson.weights in ("given", "start")
         if lesson.weights == "averaged":

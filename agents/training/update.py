@@ -27,7 +27,7 @@ def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
     """Take the optimizer steps of a rollout; return its metrics, averaged over them, and how many steps it had."""
     if agent.watchers:
         rollout = rollout.with_extras(**{ENV_RETURN: rollout.returns})
-    prepared = agent.prepare(agent.reward_scale(rollout) if agent.normalize_rewards else rollout)
+    prepared = agent.prepare(agent.reward_scale(rollout, agent.gamma) if agent.normalize_rewards else rollout)
     for watch in agent.watchers:
         watch(prepared)
     optimizer = agent.policy_optimizer
@@ -42,8 +42,15 @@ def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
         # ahead, whose engine the guard has checked.
         if not fault and not steps and not agent.staleness:
             check_log_probs(agent.policy, metrics)
-        share = metrics["train/ess"] ** 0.5 if agent.scale_by_ess else 1.0
-        norm = optimizer.step(fault, new_update=not steps, share=share)
+        norm = optimizer.step(
+            agent.rate * (metrics["train/ess"] ** 0.5 if agent.scale_by_ess else 1.0),
+            agent.max_grad_norm,
+            weight_decay=agent.weight_decay,
+            betas=(agent.adam_beta1, agent.adam_beta2),
+            eps=agent.adam_eps,
+            fault=fault,
+            new_update=not steps,
+        )
         steps.append(metrics | {"train/grad_norm": norm})
         learned |= optimizer.stepped
     if isinstance(agent.policy, ControlPolicy):

@@ -177,11 +177,11 @@ def test_a_setting_that_is_set_between_updates_counts_as_one_of_a_loaded_agent(n
 
 
 def test_the_longest_episode_follows_a_limit_that_is_set_later():
-    agent = pole(DrGRPO, episodes_per_update=2)
-    assert agent.longest == 500
+    agent, mask = pole(DrGRPO, episodes_per_update=2), torch.ones(2, 3, dtype=torch.bool)
+    before = agent.weights(mask)
     for _ in agent.updates(total_episodes=4):
         agent.max_steps = 600
-    assert agent.longest == 600
+    torch.testing.assert_close(600 * agent.weights(mask), 500 * before)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,17 @@ def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said
     with pytest.raises(ValueError, match=f"^{said}"):
         for _ in agent.updates(total_episodes=6):
             setattr(agent, name, value)
+
+
+def test_a_refused_value_changes_nothing_and_none_is_the_default():
+    agent = pole(PPO, learning_rate=0.1)
+    for name, value in (("learning_rate", -1.0), ("seed", 1)):
+        before = getattr(agent, name)
+        with pytest.raises(ValueError, match=f"^{name}"):
+            setattr(agent, name, value)
+        assert getattr(agent, name) == before
+    agent.learning_rate = None
+    assert agent.learning_rate == pole(PPO).learning_rate
 
 
 # Spaces.

@@ -129,24 +129,24 @@ def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
         assert metrics["rollout/ep_rew_mean"] == pytest.approx(paid), "as they were paid"
     scale = agent.reward_scale
     assert float(scale.moments.var) == pytest.approx(np.var(earned), rel=1e-5)
-    ratio = rollout.rewards / scale(rollout).rewards
+    ratio = rollout.rewards / scale(rollout, 0.9).rewards
     assert_close(ratio, torch.full_like(ratio, float(scale.moments.var) ** 0.5), 1e-3, "scale")
     one = torch.ones(3, 1)
     equal = replace(Rollout.of_demonstrations(one, one, one.bool()), rewards=-one)
-    assert torch.equal(RewardScale(1.0)(equal).rewards, -one), "what does not vary is not divided"
+    assert torch.equal(RewardScale()(equal, 1.0).rewards, -one), "what does not vary is not divided"
 
 
 def test_numbers_that_are_not_finite_do_not_stay_in_the_statistics():
     settings = {"policy_kwargs": {"normalize_observations": True}, "env_kwargs": {"max_episode_steps": 40}}
     agent = Reinforce("MlpPolicy", "Pendulum-v1", **settings, device="cpu")
-    scale, policy = RewardScale(0.9), agent.policy
+    scale, policy = RewardScale(), agent.policy
     extractor = policy.net.pi_features_extractor
     for bad in (float("nan"), float("inf")):
         rollout = collect(agent.policy, agent.env, 2)
         observations, rewards = rollout.observations.clone(), rollout.rewards.clone()
         observations[0, 3, 1] = rewards[1, 5] = bad
         policy.observe(replace(rollout, observations=observations))
-        scale(replace(rollout, rewards=rewards))
+        scale(replace(rollout, rewards=rewards), 0.9)
     assert bool(extractor.mean.isfinite().all()) and bool(extractor.variance.isfinite().all())
     assert np.isfinite(scale.moments.var) and scale.moments.count > 0
 

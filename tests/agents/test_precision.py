@@ -34,11 +34,12 @@ def random_gradients(policies, generator):
 def test_steps_that_round_to_nothing_add_up():
     half = half_policy()
     single, start = in_single(half), [p.detach().clone() for p in half.parameters()]
-    ours, theirs = (PolicyOptimizer(policy, 2e-5, "constant", 1.0, weight_decay=0.1) for policy in (half, single))
+    ours, theirs = (PolicyOptimizer(policy) for policy in (half, single))
     generator = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         random_gradients((half, single), generator)
-        assert ours.step() == theirs.step(), "norms are of float32 gradients"
+        first, second = (each.step(2e-5, 1.0, weight_decay=0.1) for each in (ours, theirs))
+        assert first == second, "norms are of float32 gradients"
         same = [torch.equal(p, q.bfloat16()) for p, q in zip(half.parameters(), single.parameters(), strict=True)]
         assert all(same), "the weights are the float32 ones, rounded"
         moved = torch.cat([(p != q).flatten() for p, q in zip(half.parameters(), start, strict=True)]).float().mean()
@@ -58,11 +59,11 @@ def test_gradients_of_micro_batches_are_added_up_in_single_precision():
 
 def test_weights_that_something_else_changed_are_taken_over():
     policy = half_policy()
-    optimizer = PolicyOptimizer(policy, 1e-4, "constant", 1.0)
+    optimizer = PolicyOptimizer(policy)
     generator = torch.Generator().manual_seed(0)
     for _ in range(3):
         random_gradients((policy,), generator)
-        optimizer.step()
+        optimizer.step(1e-4, 1.0)
     weight, master = next(iter(zip(policy.parameters(), optimizer.weights.masters, strict=True)))
     kept = master[1].clone()
     assert not torch.equal(kept, weight[1].float()), "the copy knows more than the weight"

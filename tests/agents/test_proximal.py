@@ -186,3 +186,12 @@ def test_the_share_of_episodes_that_count_is_known_for_simple_weights():
     assert effective_share(0.0, 0.0, 0) == 1.0  # none
     far = torch.tensor([[1e3], [-1e3]])
     assert episode_weights(far, -far, far < torch.inf).square().isfinite().all()
+
+
+def test_the_upper_end_of_the_ratio_follows_the_lower_one_unless_it_is_given(tmp_path):
+    agent = PPO("MlpPolicy", "CartPole-v1", clip_range=0.3, device="cpu")
+    agent.clip_range = 0.1
+    assert agent.bounds == (0.1, 0.1, None)
+    agent.save(tmp_path)
+    assert PPO.load(tmp_path, clip_range=0.2).bounds == (0.2, 0.2, None)
+    assert PPO.load(tmp_path, clip_range=0.2, clip_range_high=0.4).bounds == (0.2, 0.4, None)

@@ -178,7 +178,7 @@ def taught(**settings):
 
 
 def fewer_copies():
-    ours, others = (PolicyOptimizer(llama(dtype="bfloat16"), 0.1, "constant", 1.0) for _ in range(2))
+    ours, others = (PolicyOptimizer(llama(dtype="bfloat16")) for _ in range(2))
     state = ours.state_dict()
     state["masters"].pop()
     others.load_state_dict(state)
@@ -308,7 +308,7 @@ OTHERS = [
     (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
     (partial(evaluate_choices, None, None, ("kl",)), ("exact KL", "k1, k2 or k3")),
     (fewer_copies, ("master weights do not fit", "16 bits")),
-    (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
+    (lambda: step_limit(Silent(), None), ("pass max_steps",)),
     (lambda: find_spec("TextGn-v0"), ("'TextGn-v0'", "rlenv:TextGn-v0", "import rlenv")),
     (
         lambda: Onlooker(pole(env="Pendulum-v1").policy, "cpu").look(np.zeros(3, np.float32)),

@@ -172,7 +172,7 @@ def test_where_the_greedy_answer_has_no_verdict_nothing_is_subtracted():
 def test_scaled_rewards_are_compared_with_a_scaled_one():
     agent = of_greedy(normalize_rewards=True)
     rollout = collected(agent)
-    plain, scaled = agent.prepare(rollout), agent.prepare(agent.reward_scale(rollout))
+    plain, scaled = agent.prepare(rollout), agent.prepare(agent.reward_scale(rollout, agent.gamma))
     ratio = (scaled.advantages / plain.advantages)[plain.learnable]
     assert ratio.std() < 1e-4 and abs(float(ratio[0]) - 1) > 1e-2
 

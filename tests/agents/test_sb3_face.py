@@ -345,9 +345,8 @@ def test_a_seed_that_is_set_is_that_of_the_constructor():
 def test_clipping_follows_a_function_of_the_remaining_progress():
     asked = []
     agent = pole(clip_range=lambda left: asked.append(left) or 0.3 * left, clip_range_vf=lambda left: left)
-    names = ("clip_range", "clip_range_high", "clip_range_vf")
-    ranges = [tuple(map(agent.present, names)) for _ in agent.updates(total_episodes=16)]
-    assert ranges == [(0.3 * x, 0.3 * x, x) for x in (1.0, 0.75, 0.5, 0.25)]
+    ranges = [(*agent.bounds, agent.present("clip_range_vf")) for _ in agent.updates(total_episodes=16)]
+    assert ranges == [(0.3 * x, 0.3 * x, None, x) for x in (1.0, 0.75, 0.5, 0.25)]
     assert set(asked) == {1.0, 0.75, 0.5, 0.25}
 
 
@@ -364,4 +363,4 @@ def test_a_function_has_to_be_given_again(cls, tmp_path):
     with pytest.raises(ValueError, match=r"was trained with a function as clip_range: pass clip_range=\.\.\."):
         cls.load(tmp_path / "agent")
     loaded = cls.load(tmp_path / "agent", clip_range=0.3)
-    assert (loaded.clip_range, loaded.clip_range_high) == (0.3, 0.3)
+    assert loaded.bounds == (0.3, 0.3, None)

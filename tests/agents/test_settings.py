@@ -14,7 +14,7 @@ from rlenv.agents.checks import Scheduled
 from rlenv.agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from rlenv.agents.policies.base import actor_parameters
 from rlenv.agents.settings import OrDefault, declared_by, default_of, setting
-from rlenv.agents.training import kl_anchor, optimizer
+from rlenv.agents.training import optimizer
 
 
 def keywords(cls):
@@ -35,7 +35,6 @@ def test_the_classes_are_those_of_the_table_with_its_settings():
     [
         ("grpo", "kl_estimator", (*kl.ESTIMATORS, kl.EXACT)),
         ("grpo", "kl_ratio", kl.RATIOS),
-        ("grpo", "kl_in", kl_anchor.PLACES),
         ("grpo", "mismatch", (*mismatch.MODES, "none")),
         ("grpo", "lr_schedule", optimizer.SCHEDULES),
         ("grpo", "scale", scaling.SCALES),

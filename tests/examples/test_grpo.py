@@ -56,7 +56,7 @@ def test_an_update_equals_that_of_the_agent(kl_coef):
     metrics = backward(agent, batch)
     assert 0.1 < metrics["train/clip_fraction"] < 0.9
     gradient = torch.cat([weight.grad.flatten() for weight in ours.parameters()])
-    agent.policy_optimizer.step(None)
+    agent.policy_optimizer.step(agent.rate, agent.max_grad_norm, betas=(0.9, 0.95), eps=1e-5)
     found = []
     theirs_step = optimizer.step
     optimizer.step = lambda: (found.append(torch.cat([w.grad.flatten() for w in theirs.parameters()])), theirs_step())

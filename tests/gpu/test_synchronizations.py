@@ -61,7 +61,7 @@ def of_update(agent, device, monkeypatch):
     )
     before = device.synchronizations.copy()
     rollout_metrics(rollout) | agent.update(rollout)
-    agent.failure_watch.add(agent.collector.statuses, "")
+    agent.failure_watch.add(agent.collector.statuses, "", 1.0)
     return device.synchronizations - before, len(steps)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from rlenv.agents.rollouts.envs import step_limit
+
 Table = torch.Tensor  # [G, K, T]
 
 
@@ -73,9 +75,9 @@ def gains(agent: Any, it: Played) -> torch.Tensor:
 
 def paid(agent: Any, it: Played) -> Table:
     """Return r - β KL."""
-    anchor = agent.anchor
-    charged = anchor.coef and anchor.place == "reward"
-    return it.rewards - anchor.coef * kl(anchor.estimator, it.old, it) if charged else it.rewards
+    anchor = agent.anchor.settings
+    charged = anchor.kl_coef and anchor.kl_in == "reward"
+    return it.rewards - anchor.kl_coef * kl(anchor.kl_estimator, it.old, it) if charged else it.rewards
 
 
 def kl(estimator: str, law: torch.Tensor, it: Played) -> Table:
@@ -90,7 +92,7 @@ def divergence(agent: Any, it: Played) -> Table:
     """Return the anchor's term of the loss at each step; SDPO's may be another divergence than the KL."""
     name = getattr(agent, "divergence", "kl")
     if name == "kl":
-        return kl(agent.anchor.estimator, it.law, it)
+        return kl(agent.anchor.settings.kl_estimator, it.law, it)
     pi, ref = it.law.exp(), it.reference.exp()
     if name == "forward-kl":
         return (ref * (ref / pi).log()).sum(-1).where(it.mask, 0)
@@ -189,7 +191,7 @@ def of_critics(agent: Any, it: Played) -> Table:
 def of_dapo(agent: Any, it: Played) -> torch.Tensor:
     price = 0.0
     if agent.overlong_buffer:
-        start = agent.longest - agent.overlong_buffer
+        start = step_limit(agent.env, agent.max_steps) - agent.overlong_buffer
         price = ((it.lengths - start).double() / agent.overlong_buffer).clamp(min=0)
     return standardized(gains(agent, it) - price).where(useful(agent, it), 0)
 
@@ -282,17 +284,21 @@ def log_ratio(agent: Any, it: Played) -> Table:
     return (each.sum(-1, keepdim=True) / it.lengths).expand_as(each) if is_a(agent, "GSPO") else each
 
 
+def high(agent: Any) -> float:
+    return agent.clip_range if agent.clip_range_high is None else agent.clip_range_high
+
+
 def clipped(agent: Any, it: Played, credit: Table) -> Table:
-    ratio, low, high = log_ratio(agent, it).exp(), 1 - agent.clip_range, 1 + agent.clip_range_high
+    ratio, low = log_ratio(agent, it).exp(), 1 - agent.clip_range
     most = math.inf if agent.max_ratio is None else agent.max_ratio
     bounded = torch.where(credit < 0, ratio.clamp(max=most), ratio)
-    return torch.minimum(bounded * credit, ratio.clamp(low, high) * credit)
+    return torch.minimum(bounded * credit, ratio.clamp(low, 1 + high(agent)) * credit)
 
 
 def is_clipped(agent: Any, it: Played, credit: Table) -> Table:
     ratio, most = log_ratio(agent, it).exp(), math.inf if agent.max_ratio is None else agent.max_ratio
     fell = (ratio < 1 - agent.clip_range) | (ratio > most)
-    return torch.where(credit > 0, ratio > 1 + agent.clip_range_high, (credit < 0) & fell)
+    return torch.where(credit > 0, ratio > 1 + high(agent), (credit < 0) & fell)
 
 
 def weighted(agent: Any, it: Played, credit: Table) -> Table:
@@ -328,7 +334,7 @@ def geometric(agent: Any, it: Played, credit: Table) -> Table:
     ratio, good = log_ratio(agent, it).exp(), credit > 0
     most = math.inf if agent.max_ratio is None else agent.max_ratio
     bad_ratio = ratio.clamp(max=most).clamp(min=1 - agent.clip_range)
-    each = torch.where(good, ratio.clamp(max=1 + agent.clip_range_high), bad_ratio).where(it.mask, 1)
+    each = torch.where(good, ratio.clamp(max=1 + high(agent)), bad_ratio).where(it.mask, 1)
     return each.prod(-1, keepdim=True) ** (1 / it.lengths.double()) * credit
 
 
@@ -413,7 +419,7 @@ WEIGHTS: dict[str, Callable[[Any, Played], Table]] = {
     **dict.fromkeys(("GRPO", "SAPO", "GDPO"), by_length),
     **dict.fromkeys(("Reinforce", "ReinforceBaseline", "RLOO", "TOPR", "MaxRL", "PKPO", "Distillation"), summed),
     "LUSPO": summed,
-    "DrGRPO": lambda agent, it: summed(agent, it) / agent.longest,
+    "DrGRPO": lambda agent, it: summed(agent, it) / step_limit(agent.env, agent.max_steps),
 }
 
 # The loss.
@@ -478,11 +484,11 @@ def objective(agent: Any, it: Played) -> tuple[torch.Tensor, torch.Tensor, torch
     steps = equation(SURROGATES, agent)(agent, it, credit) * importance(agent, it) * ~left_out
     if agent.ent_coef:
         steps = steps - agent.ent_coef * (it.law.exp() * it.law).sum(-1)
-    anchor = agent.anchor
-    if anchor.coef and anchor.place == "loss":
+    anchor = agent.anchor.settings
+    if anchor.kl_coef and anchor.kl_in == "loss":
         rho = (it.of(it.law) - it.of(it.old)).exp() * importance(agent, it)
-        factor = {"none": 1.0, "constant": rho.detach(), "differentiated": rho}[anchor.ratio]
-        steps = steps - anchor.coef * factor * with_hint(divergence(agent, it), it)
+        factor = {"none": 1.0, "constant": rho.detach(), "differentiated": rho}[anchor.kl_ratio]
+        steps = steps - anchor.kl_coef * factor * with_hint(divergence(agent, it), it)
     return (weights * steps).sum() * (not agent.actor_waits), critic_loss(agent, it, weights), share
 
 

@@ -209,8 +209,8 @@ def test_the_expected_gradient_is_the_true_one(cls, size, settings, factor, rewa
     """Of the discounted objective, less the KL of the anchor in the reward; test_gradient_check.py has batch-mean."""
     agent = make_agent(cls, size, **settings)
     wanted = true_gradient(agent.policy, rewards, settings.get("gamma", 1.0))
-    if agent.anchor.coef:
-        wanted = wanted + agent.anchor.coef * kl_gradient(agent.policy, agent.anchor.reference)
+    if agent.anchor.settings.kl_coef:
+        wanted = wanted + agent.anchor.settings.kl_coef * kl_gradient(agent.policy, agent.anchor.reference)
     assert relative_error(expected_gradient(agent, rewards, size), factor * wanted) < TOLERANCE
 
 
