@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .estimators import gates, losses
+from .estimators import clipping, gates
 from .exact import gradient, without_draws
 from .policies.choosing import LOG_PROBS
 from .rollout import Batch, Rollout
@@ -152,7 +152,7 @@ def _with_surrogate(agent: Any, surrogate: Any) -> Iterator[Any]:
 
 
 def _clipped_ratio(low: float, high: float, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-    return losses.clipped_ratio(log_probs, batch.log_probs, batch.advantages, low, high)
+    return clipping.clipped_ratio(log_probs, batch.log_probs, batch.advantages, low, high)
 
 
 def _ratio(log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..estimators.returns import generalized_advantage
+from ..estimators.gae import generalized_advantage
 from ..rollout import Rollout
 from ..setting import ANY
 from ..settings import OrDefault, setting

@@ -7,7 +7,7 @@ import math
 import torch
 from typing_extensions import override
 
-from ..estimators import aggregation, losses
+from ..estimators import aggregation, clipping
 from ..rollout import Batch
 from ..settings import setting
 from ..training.proximal import PassesAgent
@@ -43,4 +43,4 @@ class CISPO(PassesAgent):
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         batch.note_clipped(log_probs - batch.log_probs > math.log(self.max_ratio))
-        return losses.weighted_log_prob(log_probs, batch.log_probs, batch.advantages, self.max_ratio)
+        return clipping.weighted_log_prob(log_probs, batch.log_probs, batch.advantages, self.max_ratio)

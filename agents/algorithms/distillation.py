@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from typing_extensions import override
 
-from ..estimators import aggregation, baselines, kl, losses, returns
+from ..estimators import aggregation, baselines, clipping, kl, returns
 from ..rollout import Batch, Rollout
 from ..settings import by_settings, setting
 from ..training.teacher import Lesson
@@ -86,4 +86,4 @@ class Distillation(Taught):
         if self.estimator != kl.EXACT:
             credit = credit + batch.where_taught(batch.log_probs - log_probs.detach())
         batch.note_clipped((log_probs - batch.log_probs > math.log(self.max_ratio)) & self._weighs_samples)
-        return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
+        return clipping.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)

@@ -6,7 +6,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import Scheduled
-from ..estimators import losses
+from ..estimators import clipping
 from ..rollout import Batch
 from ..settings import setting
 from .grpo import GRPO
@@ -37,5 +37,5 @@ class GMPO(GRPO):
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         compared = log_probs, batch.log_probs, batch.advantages, *self.bounds
-        batch.note_clipped(losses.is_clipped(*compared))
-        return losses.per_sequence(losses.clipped_log_ratio(*compared), batch.learnable).exp() * batch.advantages
+        batch.note_clipped(clipping.is_clipped(*compared))
+        return clipping.per_sequence(clipping.clipped_log_ratio(*compared), batch.learnable).exp() * batch.advantages

@@ -6,7 +6,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import Scheduled
-from ..estimators import losses
+from ..estimators import clipping
 from ..rollout import Batch
 from ..settings import setting
 from .grpo import GRPO
@@ -34,5 +34,5 @@ class GSPO(GRPO):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        new, old = (losses.per_sequence(each, batch.learnable) for each in (log_probs, batch.log_probs))
+        new, old = (clipping.per_sequence(each, batch.learnable) for each in (log_probs, batch.log_probs))
         return self.clipped(new, old, batch)

@@ -9,7 +9,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import Scheduled
-from ..estimators import aggregation, losses, scaling
+from ..estimators import aggregation, clipping, scaling
 from ..rollout import Batch, Rollout, map_obs
 from ..settings import OrDefault, setting
 from ..training.proximal import ProximalAgent
@@ -64,7 +64,7 @@ class PPO(ProximalAgent, ActorCritic):
         if self.clip_range_vf is None:
             return super().critic_loss(values, batch)
         old, targets = batch.required("values"), batch.required("value_targets")
-        return losses.clipped_squared_error(values, old, targets, self.present("clip_range_vf"))
+        return clipping.clipped_squared_error(values, old, targets, self.present("clip_range_vf"))
 
 
 def _by_step(batch: Batch) -> Batch:

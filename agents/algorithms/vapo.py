@@ -6,7 +6,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import Scheduled
-from ..estimators.returns import length_adaptive_lambda
+from ..estimators.gae import length_adaptive_lambda
 from ..rollout import Batch, Rollout
 from ..settings import OrDefault, by_settings, setting
 from ._actor_critic import advantages_of

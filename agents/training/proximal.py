@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checks import Scheduled, check_number
-from ..estimators import losses
+from ..estimators import clipping
 from ..rollout import Batch
 from ..setting import ANY
 from ..settings import OrDefault, setting
@@ -114,5 +114,5 @@ class ProximalAgent(PassesAgent):
     def clipped(self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the clipped surrogate of the ratio of two policies' log-probabilities [N, T]."""
         compared = log_probs, old_log_probs, batch.advantages, *self.bounds
-        batch.note_clipped(losses.is_clipped(*compared))
-        return losses.clipped_ratio(*compared)
+        batch.note_clipped(clipping.is_clipped(*compared))
+        return clipping.clipped_ratio(*compared)

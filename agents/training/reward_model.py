@@ -13,7 +13,6 @@ import torch
 from rlenv._checks import check_count
 
 from ..checks import check_number
-from ..estimators.losses import bradley_terry
 from ..language.adapters import adapted_layers, merged
 from ..language.reward_head import make_reward_model, save_reward_model
 from ..language.sizes import rates_of
@@ -61,6 +60,21 @@ def rewards_of(model: Any, texts: Tokens, pad: int) -> torch.Tensor:
     tokens = torch.tensor([row + [pad] * (width - len(row)) for row in texts], device=model.device)
     mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in texts], device=model.device)
     return model(input_ids=tokens, attention_mask=mask).logits[:, 0].float()
+
+
+def bradley_terry(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
+    """Return the negative log-likelihood of preferences [N], given the rewards of both completions.
+
+        -log σ(r_chosen - r_rejected)
+
+    (Bradley & Terry 1952; as the loss of a reward model, Ouyang et al. 2022, eq. 1.) It does not change if a constant
+    is added to both rewards.
+
+    Args:
+        chosen: rewards of the preferred completions, differentiable [N].
+        rejected: of the others, differentiable [N].
+    """
+    return -torch.nn.functional.logsigmoid(chosen - rejected)
 
 
 @torch.no_grad()

@@ -25,12 +25,12 @@ from rlenv.agents.estimators.baselines import (
 )
 from rlenv.agents.estimators.gates import gamma_kernel, largest
 from rlenv.agents.estimators.kl import k3
-from rlenv.agents.estimators.losses import bradley_terry
 from rlenv.agents.estimators.mismatch import MODES, importance_weights
 from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
 from rlenv.agents.estimators.returns import hold_last, overlong_penalty
 from rlenv.agents.estimators.scaling import group_std, over_group_mean, standardize_parts, whiten
 from rlenv.agents.policies.choosing import score_norms
+from rlenv.agents.training.reward_model import bradley_terry
 
 NAN = torch.nan
 double = partial(torch.tensor, dtype=torch.float64)
