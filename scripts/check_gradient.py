@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.algorithms.options import SETTINGS
 
 from .config.command import Command
 from .config.configs import Discounted, GradientConfig

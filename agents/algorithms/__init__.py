@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from rlenv._checks import check_choice
 
 from ..training.settings import AgentSettings
-from . import options
 
 if TYPE_CHECKING:
     from ..training.agent import Agent
@@ -43,15 +42,6 @@ TABLE = {  # name: module and class, in the order in which one would learn them
     "distillation": "distillation:Distillation",
     "sdpo": "sdpo:SDPO",
 }
-OPTIONS: dict[str, type[AgentSettings]] = {  # by algorithm; they import no torch
-    "reinforce-baseline": options.BaselineOptions,
-    "reinforce-plus-plus": options.PlusPlusOptions,
-    "pkpo": options.PKPOOptions,
-    "delightful": options.BaselineOptions,
-    "distillation": options.TaughtOptions,
-    "sdpo": options.TaughtOptions,
-}
-SETTINGS = {name: OPTIONS.get(name, AgentSettings) for name in TABLE}  # that may have an option
 AgentSettings._places.update({name: f"{__name__}.{place}" for name, place in TABLE.items()})
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ..settings import setting
 from ..training.settings import TRAIN, AgentSettings
+from . import TABLE
 
 
 class BaselineOptions(AgentSettings):
@@ -81,3 +82,14 @@ class TaughtOptions(AgentSettings):
         commands=TRAIN,
         shown="the policy's",
     )
+
+
+OPTIONS: dict[str, type[AgentSettings]] = {  # by algorithm
+    "reinforce-baseline": BaselineOptions,
+    "reinforce-plus-plus": PlusPlusOptions,
+    "pkpo": PKPOOptions,
+    "delightful": BaselineOptions,
+    "distillation": TaughtOptions,
+    "sdpo": TaughtOptions,
+}
+SETTINGS = {name: OPTIONS.get(name, AgentSettings) for name in TABLE}  # that may have an option

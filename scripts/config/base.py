@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.setting import Setting
 from rlenv.agents.settings import WithSettings, declared_by, setting
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
-from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.settings import Converted, setting
 from rlenv.agents.training.settings import AgentConfig
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from rlenv.agents import peer_names
-from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.setting import Setting
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings

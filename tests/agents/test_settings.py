@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
-from rlenv.agents.algorithms import SETTINGS, reinforce_baseline
+from rlenv.agents.algorithms import reinforce_baseline
+from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.checks import Scheduled
 from rlenv.agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from rlenv.agents.policies.base import actor_parameters

@@ -15,7 +15,7 @@ from rlenv._scripts.config.command import Command
 from rlenv._scripts.config.configs import TrainConfig
 from rlenv._scripts.config.parameters import option_of
 from rlenv.agents import AGENTS, GRPO, setting
-from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.algorithms.options import SETTINGS
 
 
 class Tilted(GRPO):
