@@ -280,7 +280,6 @@ ROWS = [
     row(needs, {"columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),
     row(of("gym:CartPole-v1"), {}, "gymnasium.spaces.Text"),
     row(of("gem:Coun-v0"), {}, "Count-v0"),
-    row(of("gem:Count-v0"), {"reward_range": (1, 0)}, "reward_range", "lowest first"),
     row(of("textarena:GuesTheNumber-v0"), {}, "GuessTheNumber"),
     row(of("textarena:Chess-v0"), {}, "several players"),
     row(of("textarena:Wordle-v0"), {}, "NLTK"),

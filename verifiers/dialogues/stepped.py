@@ -30,24 +30,17 @@ class SteppedWorld(WorldVerifier):
         name: of the environment, for messages.
         turns: actions per episode.
         reply_length: longest observation in characters; None for the longest opening and a little more.
-        reward_range: lowest and highest sum of rewards; None if unknown.
         success_reward: the least sum of rewards that counts as a success.
 
     Raises:
         ValueError: if the environment cannot be made or reset, or for arguments out of range.
     """
 
-    def __init__(
-        self,
-        name: str,
-        turns: int,
-        reply_length: int | None,
-        reward_range: Any,
-        success_reward: float,
-    ) -> None:
+    reward_range = (-math.inf, math.inf)
+
+    def __init__(self, name: str, turns: int, reply_length: int | None, success_reward: float) -> None:
         self.name = name
         turns = check_count(f"{name}: turns", turns, 1, 10_000)
-        self.reward_range = _range(name, reward_range)
         self.success_reward = float(success_reward)
         try:
             longest = max(len(self.opening(seed)) for seed in range(PROBED))
@@ -120,7 +113,6 @@ class Gym(SteppedWorld):
         env: the id, such as "my_module:MyEnv-v0", whose module is imported first; from a checkpoint, that needs trust.
         turns: actions per episode; an episode with more ends with a reward of 0.
         reply_length: longest observation in characters; by default the `max_length` of the observation space.
-        reward_range: lowest and highest reward of an episode; None if unknown.
         success_reward: the least reward of an episode that counts as a success.
         settings: further arguments of `gymnasium.make`.
 
@@ -133,7 +125,6 @@ class Gym(SteppedWorld):
         env: str,
         turns: int = 20,
         reply_length: int | None = None,
-        reward_range: Any = None,
         success_reward: float = 1.0,
         **settings: Any,
     ) -> None:
@@ -153,7 +144,7 @@ class Gym(SteppedWorld):
         self.alphabet = string.printable + "".join(sorted(more - set(string.printable)))
         self.answer_length = spaces[1].max_length
         reply = spaces[0].max_length + 1 if reply_length is None else reply_length
-        super().__init__(f"gym:{env}", turns, reply, reward_range, success_reward)
+        super().__init__(f"gym:{env}", turns, reply, success_reward)
 
     @override
     def make(self) -> Any:
@@ -172,7 +163,6 @@ class Gem(SteppedWorld):
         env: its id, such as "game:GuessTheNumber-v0-easy"; it is played as `gem.make` makes it.
         turns: actions per episode; an episode with more ends with a reward of 0.
         reply_length: longest observation in characters; by default twice the longest opening of a few.
-        reward_range: lowest and highest reward of an episode.
         success_reward: the least reward of an episode that counts as a success.
         settings: further arguments of `gem.make`, such as max_turns.
 
@@ -188,7 +178,6 @@ class Gem(SteppedWorld):
         env: str,
         turns: int = 20,
         reply_length: int | None = None,
-        reward_range: Any = (-1.0, 1.0),
         success_reward: float = 1.0,
         **settings: Any,
     ) -> None:
@@ -202,25 +191,8 @@ class Gem(SteppedWorld):
         except Exception as error:  # whatever its constructor raises
             lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))]
             raise ValueError(f"gem:{env} cannot be made with {settings}: {' '.join(lines[:1])}") from error
-        super().__init__(f"gem:{env}", turns, reply_length, reward_range, success_reward)
+        super().__init__(f"gem:{env}", turns, reply_length, success_reward)
 
     @override
     def make(self) -> Any:
         return require("gem", "gem", "verifier 'gem'").make(self.env, **self.settings)
-
-
-def _range(owner: str, given: Any) -> tuple[float, float]:
-    """Return the lowest and the highest reward; infinite ends if none are given.
-
-    Raises:
-        ValueError: unless they are two numbers in order.
-    """
-    if given is None:
-        return -math.inf, math.inf
-    try:
-        low, high = map(float, given)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not low <= high:
-        raise ValueError(f"{owner}: reward_range must be two numbers, lowest first, got {given!r}")
-    return low, high
