@@ -164,7 +164,7 @@ def listed_problems(
     """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
 
     Raises:
-        ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
+        ValueError: for an empty list, for a table of columns, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
         return _opened(load_problems(problems, columns, template), verifier)
@@ -172,6 +172,11 @@ def listed_problems(
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
+    if hasattr(problems, "keys") or not hasattr(problems, "__len__"):  # keys: it lists its columns, or its splits
+        raise ValueError(
+            f"problems must be a file or a list of rows, got a {type(problems).__name__}; pass its rows, as "
+            "list(...) of a generator, frame.to_dict('records') of pandas, or one split of a DatasetDict"
+        )
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
     return _opened(Problems.of(problems), verifier)

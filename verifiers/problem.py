@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
 def _answer(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, (Real, Decimal)) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"the answer must be text or a number, got {shown(value)}")
     return str(value)
 

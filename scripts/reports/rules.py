@@ -105,6 +105,17 @@ def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> 
     return add
 
 
+@rule(
+    metrics=(),
+    fix="mend what it names, then go on: rlenv train --resume RUN, with --trust if the run names code of yours",
+    severity="error",
+)
+def stopped(run: History) -> str:
+    """The run stopped before its end."""
+    gone_on = run.updates > run.result.get("updates", run.updates)
+    return "" if gone_on else str(run.result.get("stopped", ""))
+
+
 # Why a policy does not learn: the first one that is found explains those after it.
 
 

@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -86,6 +87,11 @@ ROW = {
     "odd name": ["é"],
     "tests": ['f("é") == 1', "f(2)"],
 }
+
+
+def test_numbers_of_numpy_are_answers():
+    rows = [{"prompt": "a", "answer": number} for number in (np.int64(3), np.float32(0.5))]
+    assert [problem.answer for problem in listed_problems(rows, None, None, Exact())] == ["3", "0.5"]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ SMALL_TASK |= {
 }
 
 CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
+    "a stop before the first update": ("stopped", History({}, SETTINGS, {"updates": 0, "stopped": "no verdict"})),
+    "a stop from which it has gone on": ("", text({}, result={"updates": 3, "stopped": "no verdict"})),
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
     "no reward ever": ("no-signal", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
     "no reward for any text": ("no-signal", text(NEVER)),
