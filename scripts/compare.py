@@ -9,7 +9,6 @@ import click
 
 from .config.command import Command
 from .config.configs import CompareConfig
-from .process.imports import without_collector
 
 
 @click.command(
@@ -35,8 +34,7 @@ def compare(config: CompareConfig) -> None:
     the report (report.md, report.html, report.json) and the learning curve (curve.svg). The same command again
     continues an interrupted comparison; it may add agents and seeds.
     """
-    with without_collector():
-        from .jobs import comparison
+    from .jobs import comparison
 
     try:
         compared = comparison.compare(config)

@@ -8,7 +8,6 @@ import click
 
 from .config.command import Command
 from .config.configs import EvaluateConfig
-from .process.imports import without_collector
 
 
 @click.command(
@@ -34,8 +33,7 @@ def evaluate(config: EvaluateConfig, runs: tuple[Path, ...]) -> None:
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
     what it says about them; their defaults are those for a model.
     """
-    with without_collector():
-        from .jobs import evaluation
+    from .jobs import evaluation
 
     config = config.but(runs=runs)
     evaluation.show(evaluation.evaluate(config, print_samples=not config.as_json), config)

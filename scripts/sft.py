@@ -9,7 +9,6 @@ import click
 
 from .config.command import Command
 from .config.configs import SftConfig
-from .process.imports import without_collector
 
 
 @click.command(
@@ -35,9 +34,8 @@ def sft(config: SftConfig) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    with without_collector():
-        from .jobs import imitation
-        from .run.folder import CHECKPOINT
+    from .jobs import imitation
+    from .run.folder import CHECKPOINT
 
     run = imitation.sft(config)
     imitation.show(run, config.as_json)

@@ -8,7 +8,6 @@ import click
 
 from .config.command import Command
 from .config.configs import TrainConfig
-from .process.imports import without_collector
 
 
 @click.command(
@@ -36,11 +35,10 @@ def train(config: TrainConfig) -> None:
 
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
-    with without_collector():
-        from rlenv.agents import DivergedError, EngineError, VerifierError
+    from rlenv.agents import DivergedError, EngineError, VerifierError
 
-        from .jobs import training
-        from .run.folder import CHECKPOINT
+    from .jobs import training
+    from .run.folder import CHECKPOINT
 
     if config.dry_run:
         training.plan(config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import click
 
 from rlenv.agents import Agent, Rollout, processes
 from rlenv.agents.errors import reading
-from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 from rlenv.verifiers.plugins.registry import trusting
@@ -28,7 +26,9 @@ from ..config.task_options import with_task
 from ..process.progress import Interrupt, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe
-from ..run.folder import CHECKPOINT, RESULT, RunFolder, choose, own_folder
+from ..run.checkpoints import Saver
+from ..run.folder import RESULT, RunFolder, choose, own_folder
+from ..run.log import log_scalar, open_log
 from . import model_defaults, session
 from .resume import begun_config, reopened
 
@@ -36,39 +36,71 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
 def warm_start(
-    agent: Agent, demonstrations: Rollout, config: TrainConfig | SftConfig, in_passes: bool = False
-) -> WarmStart:
-    """Return the loop of a warm start on demonstrations, drawn with the run's seed."""
-    return WarmStart(
+    saver: Saver,
+    demonstrations: Rollout | None,
+    config: TrainConfig | SftConfig,
+    interrupt: Interrupt,
+    in_passes: bool = False,
+) -> bool:
+    """Imitate demonstrations, drawn with the run's seed, to the end or a signal; return whether it came to its end.
+
+    The run's state has the loop until its end, from which a resumed run goes on, and its figures.
+
+    Args:
+        saver: of the run, whose agent learns; writes a checkpoint when it is time, and one at the end.
+        demonstrations: None for no warm start.
+        config: of the run.
+        interrupt: ends it between two steps.
+        in_passes: see `WarmStart`.
+    """
+    agent, state = saver.agent, saver.state
+    if "warm_start" in state and "imitation" not in state:
+        return True
+    if demonstrations is None:
+        state["warm_start"] = {"steps": 0, "loss": None, "seconds": 0.0}
+        saver.save()
+        return True
+    sizes = (config.sft_steps or 0, config.sft_batch_size, imitation_rate(agent, config))
+    loop = WarmStart(
         agent.policy,
         demonstrations,
-        config.sft_steps or 0,
-        config.sft_batch_size,
-        imitation_rate(agent, config),
+        *sizes,
         micro_batch_size=agent.micro_batch_size,
         micro_batch_tokens=agent.micro_batch_tokens,
         seed=config.seed,
         in_passes=in_passes,
     )
+    started = time.perf_counter() - state.get("warm_start", {}).get("seconds", 0.0)
+    if "imitation" in state:
+        with reading("the warm start of the checkpoint"):
+            loop.load_state_dict(state["imitation"])
+
+    def keep(ended: bool = False) -> None:
+        figures = {"steps": len(loop.losses), "loss": loop.losses[-1] if loop.losses else None}
+        state["warm_start"] = figures | {"seconds": round(time.perf_counter() - started, 3)}
+        state["imitation"] = loop.state_dict()  # with the optimizer
+        if ended:
+            del state["imitation"]
+        saver.save()
+
+    with progress_bar("warm start", loop.steps, len(loop.losses)) as show:
+
+        def on_step(step: int, loss: float) -> bool:
+            show(step + 1, f"loss {loss:.3f}")
+            log_scalar(agent.logger, "sft/loss", loss, step)
+            if saver.due():
+                keep()
+            return not interrupt.signal
+
+        loop.run(on_step)
+    keep(ended := len(loop.losses) == loop.steps)
+    return ended
 
 
 def imitation_rate(agent: Agent, config: TrainConfig | SftConfig) -> float:
     """Return the learning rate of supervised training: the option, else the policy's default."""
     rate = config.sft_learning_rate
     return agent.usual("sft_learning_rate") if rate is None else rate
-
-
-def imitate(loop: WarmStart, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
-    """Take the steps that are left, until a signal comes; return all losses."""
-    with progress_bar("warm start", loop.steps, len(loop.losses)) as show:
-
-        def each(step: int, loss: float) -> bool:
-            show(step + 1, f"loss {loss:.3f}")
-            if on_step is not None:
-                on_step(step, loss)
-            return not interrupt.signal
-
-        return loop.run(each)
 
 
 @dataclass(frozen=True)
@@ -133,8 +165,15 @@ def sft(config: SftConfig) -> ImitatedRun:
         if (own := own_folder(run, held)) is not run or not resumed:
             run = own
             run.create(config.flat(), config.overwrite, held)
+        if checkpoint is not None:
+            agent.set_parameters(checkpoint.path)
+            with reading(checkpoint.path):
+                agent.extra_state = checkpoint.training()["extra"]
+        saver = Saver(run, agent, config.save_every, updates=None, keep=1)
+        agent.set_logger(open_log(run, saver.state.get("log"), f"sft-seed-{config.seed}"))
+        held.callback(agent.logger.close)
         with Interrupt() as interrupt:
-            result = _train(run, agent, config, demonstrations, held_out, checkpoint, interrupt)
+            result = _train(saver, config, demonstrations, held_out, interrupt)
         if not interrupt.signal:
             result["eval_loss"] = _loss(agent, held_out, config)
             if envs is not None:
@@ -151,52 +190,24 @@ def _source(config: SftConfig) -> str:
 
 
 def _train(
-    run: RunFolder,
-    agent: Agent,
-    config: SftConfig,
-    demonstrations: Rollout | None,
-    held_out: Rollout | None,
-    checkpoint: Checkpoint | None,
-    interrupt: Interrupt,
+    saver: Saver, config: SftConfig, demonstrations: Rollout | None, held_out: Rollout | None, interrupt: Interrupt
 ) -> dict[str, Any]:
-    """Imitate to the end or a signal, with a checkpoint every few minutes; return the result without an evaluation."""
-    state: dict[str, Any] = {}
-    if checkpoint is not None:
-        agent.set_parameters(checkpoint.path)
-        with reading(checkpoint.path):
-            state = checkpoint.training()["extra"]
-    started, last = time.perf_counter() - state.get("seconds", 0.0), time.monotonic()
-    before = state["before"] if "before" in state else _loss(agent, held_out, config)
-
-    def save(**progress: Any) -> None:
-        agent.extra_state = {"before": before, "seconds": time.perf_counter() - started, **progress}
-        agent.save(run.path / CHECKPOINT)
-
-    def on_step(step: int, loss: float) -> None:
-        nonlocal last
-        if processes.gather(time.monotonic() - last >= 60 * config.save_every)[0]:
-            save(imitation=loop.state_dict())
-            last = time.monotonic()
-
-    losses: list[float] = state.get("losses", [])
-    if demonstrations is not None and "losses" not in state:
-        loop = warm_start(agent, demonstrations, config, config.epochs is not None)
-        if checkpoint is not None:
-            with reading(checkpoint.path):
-                loop.load_state_dict(state["imitation"])
-        losses = imitate(loop, interrupt, on_step)
-    ended = len(losses) == config.sft_steps
-    save(**({"losses": losses} if ended else {"imitation": loop.state_dict()}))  # that has the optimizer
+    """Imitate to the end or a signal; return the result without an evaluation."""
+    state = saver.state
+    if "initial" not in state:
+        state["initial"] = {"eval_loss": _loss(saver.agent, held_out, config)}
+    warm_start(saver, demonstrations, config, interrupt, in_passes=config.epochs is not None)
+    figures = state["warm_start"]
     return {
-        "run_dir": str(run.path),
+        "run_dir": str(saver.run.path),
         "env": config.env_id,
         "seed": config.seed,
-        "steps": len(losses),
+        "steps": figures["steps"],
         "examples": config.sft_examples,
-        "loss": losses[-1] if losses else None,
-        "initial_eval_loss": before,
+        "loss": figures["loss"],
+        "initial_eval_loss": state["initial"]["eval_loss"],
         "eval_loss": None,
-        "seconds": round(time.perf_counter() - started, 3),
+        "seconds": figures["seconds"],
         "eval": None,
         "interrupted": bool(interrupt.signal),
     }

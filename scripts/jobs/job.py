@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 from typing import Any
 
 import numpy as np
 from stable_baselines3.common.logger import HParam
 
 from rlenv.agents import Agent, Rollout, processes
-from rlenv.agents.errors import reading
 
 from ..config.base import named
 from ..config.configs import TrainConfig
@@ -24,11 +22,11 @@ from ..reports.rules import CURVE_EPISODES
 from ..run import samples
 from ..run.checkpoints import Saver
 from ..run.folder import EPISODES, SAMPLES, RunFolder
-from ..run.log import log_scalar, log_table, open_log
+from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
 from .callbacks import BeforeRollouts, KLFromStart, ShowProgress
-from .imitation import imitate, warm_start
+from .imitation import warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
 POINTS = 10  # of the curve of held-out success by default
@@ -93,7 +91,8 @@ class TrainJob:
             if self.config.track is not None:
                 tracker = TRACKERS[self.config.track](self.run.path, self.agent.settings | self.written)
                 self.agent.logger.output_formats.append(tracker)
-            self._warm_start()
+            if not warm_start(self.saver, self.demonstrations, self.config, self.interrupt):
+                raise SignalError
             self._first_evaluation()
             self._learn()
             final = self._last_evaluation()
@@ -104,40 +103,6 @@ class TrainJob:
         finally:
             self.agent.logger.close()
         return self.result(final)
-
-    def _warm_start(self) -> None:
-        """Imitate the demonstrations, then write the first checkpoint."""
-        if "warm_start" in self.state and "imitation" not in self.state:
-            return
-        losses: list[float] = []
-        started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
-        if self.demonstrations is not None:
-            loop = warm_start(self.agent, self.demonstrations, self.config)
-            if "imitation" in self.state:
-                with reading("the warm start of the checkpoint"):
-                    loop.load_state_dict(self.state["imitation"])
-
-            def on_step(step: int, loss: float) -> None:
-                log_scalar(self.agent.logger, "sft/loss", loss, step)
-                if self.saver.due():
-                    keep()
-
-            def keep() -> None:
-                seconds = before + time.perf_counter() - started
-                self.state |= {"imitation": loop.state_dict(), "warm_start": {"seconds": seconds}}
-                self.saver.save()
-
-            losses = imitate(loop, self.interrupt, on_step)
-            if len(losses) < loop.steps:
-                keep()
-                raise SignalError
-        self.state.pop("imitation", None)
-        self.state["warm_start"] = {
-            "steps": len(losses),
-            "loss": losses[-1] if losses else None,
-            "seconds": round(before + time.perf_counter() - started, 3),
-        }
-        self.saver.save()
 
     def _first_evaluation(self) -> None:
         if "initial" in self.state or self.envs is None:

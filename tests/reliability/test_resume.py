@@ -10,7 +10,7 @@ import pytest
 from diagonal import slow
 from inprocess import error_of, result_of
 from inprocess import run as invoke
-from runs import arguments, content, differences, everything, table
+from runs import arguments, content, differences, everything, scalars, table
 
 from rlenv._scripts.jobs import callbacks, session
 from rlenv._scripts.run.folder import RunFolder
@@ -225,4 +225,5 @@ def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(stop, t
         weights_digest(Agent.load(path / "checkpoint", device="cpu").policy) for path in (tmp_path / "whole", half)
     ]
     assert weights[0] == weights[1]
+    assert scalars(half) == scalars(tmp_path / "whole"), "no step of the loss twice"
     assert "is complete" in refusal("sft", "--resume", half)
