@@ -29,13 +29,9 @@ import torch
 
 from ..devices import widest
 from ..rollout import GREEDY_RETURN, Rollout
+from .groups import centred_on_first, counted, group_mean, group_sum, mean_of_rows
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
-
-
-def counted(rollout: Rollout) -> torch.Tensor:
-    """Return which episodes enter a baseline, bool [N]: all with a verdict and at least one step."""
-    return rollout.learnable.any(1)
 
 
 def none(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -45,12 +41,7 @@ def none(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
 def batch_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b_t = 1/N Σ_j G_{j,t} over the episodes of the rollout, one's own included."""
-    return _group_mean(returns, torch.zeros_like(rollout.groups), counted(rollout))
-
-
-def group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-    """Return b_t = 1/K Σ_j G_{j,t} over the episodes of the same prompt, one's own included."""
-    return _group_mean(returns, rollout.groups, counted(rollout))
+    return mean_of_rows(returns, torch.zeros_like(rollout.groups), counted(rollout))
 
 
 def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -59,7 +50,7 @@ def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     Kool et al. 2019; Ahmadian et al. 2024 (arXiv:2402.14740).
     """
     rows = counted(rollout)
-    anchor, centred, counts = _centred(returns, rollout.groups, rows)
+    anchor, centred, counts = centred_on_first(returns, rollout.groups, rows)
     total = group_sum(centred.where(rows[:, None], 0), rollout.groups)
     others = (counts - 1).clamp(min=1)
     return (anchor + (total - centred) / others).where(counts > 1, 0)
@@ -190,11 +181,6 @@ def _extend(values: torch.Tensor, steps: int) -> torch.Tensor:
     return values if missing <= 0 else torch.cat([values, values[-1:].expand(missing)])
 
 
-def _group_mean(returns: torch.Tensor, groups: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
-    anchor, centred, counts = _centred(returns, groups, ok)
-    return anchor + group_sum(centred.where(ok[:, None], 0), groups) / counts.clamp(min=1)
-
-
 def _weighted_mean_of_others(returns: torch.Tensor, weights: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return the weighted mean of the other episodes of the group [N, T], the plain one if their weights are all zero.
 
@@ -204,7 +190,7 @@ def _weighted_mean_of_others(returns: torch.Tensor, weights: torch.Tensor, rollo
         rollout: with the groups.
     """
     rows = counted(rollout)
-    anchor, centred, _ = _centred(returns, rollout.groups, rows)
+    anchor, centred, _ = centred_on_first(returns, rollout.groups, rows)
     centred, weights, one = (x.where(rows[:, None], 0) for x in (centred, weights, torch.ones_like(returns[:, :1])))
     parts = (weights * centred, centred, one, weights)
     widths = [part.shape[1] for part in parts]
@@ -237,33 +223,3 @@ def _sum_before(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
         found = found + moved_down(found, span)
         span *= 2
     return found
-
-
-def _centred(
-    returns: torch.Tensor, groups: torch.Tensor, ok: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Subtract from each row the first row of its group that is ok [N].
-
-    Sums of equal returns are then sums of exact zeros, so that equal returns give exactly zero advantage.
-
-    Returns:
-        The subtracted rows [N, T], the differences [N, T], the number of such rows of its group [N, 1].
-    """
-    rows = torch.arange(len(groups), device=groups.device)
-    member = numbered(groups)
-    first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(ok, len(rows)), "amin")[member]
-    anchor = returns[first.clamp(max=len(rows) - 1)]
-    return anchor, returns - anchor, group_sum(ok[:, None].long(), groups)
-
-
-def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Return, for each row, the sum of the rows of its group [N, T]."""
-    member = numbered(groups)
-    return torch.zeros_like(values).index_add(0, member, values)[member]
-
-
-def numbered(groups: torch.Tensor) -> torch.Tensor:
-    """Return the groups [N] numbered from 0, in order; unlike `unique`, it needs no look at their values."""
-    ordered, order = groups.sort()
-    begins = torch.nn.functional.pad(ordered[1:] != ordered[:-1], (1, 0))
-    return torch.empty_like(groups).index_copy(0, order, begins.cumsum(0))

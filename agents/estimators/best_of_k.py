@@ -6,7 +6,7 @@ import torch
 
 from ..devices import widest
 from ..rollout import Rollout
-from .baselines import counted, group_sum, numbered
+from .groups import counted, group_sum, numbered
 
 BASELINES = ("none", "loo", "loo-1")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..rollout import Rollout, without_verdicts
-from .baselines import counted, group_mean, group_sum
+from .groups import counted, group_mean, group_sum
 
 
 def group_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
