@@ -82,8 +82,7 @@ class Evaluation(Config):
     )
     log_interval: int = setting(default=10, help="Updates between two log entries.")
     track: Literal["wandb", "trackio", "mlflow"] | None = setting(
-        default=None,
-        help="Also send metrics, samples and result there.",
+        default=None, help="Also send metrics, samples and result there."
     )
     report: bool = setting(default=True, help="Write report.html at the end; see rlenv report.", envvar="RLENV_REPORT")
     log_kl: bool = setting(default=False, help="Log the KL to the policy that training starts from (rollout/kl_start).")
@@ -168,9 +167,7 @@ class OfAPolicy(Config):
     )
     top_p: float = setting(default=1.0, help="Draw from the likeliest tokens of this probability.")
     policy_args: dict[str, Any] = setting(
-        default=(),
-        help="Argument of a model, such as dtype=bfloat16.",
-        flag="--policy-arg",
+        default=(), help="Argument of a model, such as dtype=bfloat16.", flag="--policy-arg"
     )
     trust: bool = setting(
         default=False, help="Import the modules of yours that the checkpoint names; this runs their code."
@@ -244,11 +241,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
         checked_by=click.Path(resolve_path=True),
         required=True,
     )
-    column_args: dict[str, str] = setting(
-        default=(),
-        help="Name of a column, as in prompt=question.",
-        flag="--column",
-    )
+    column_args: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
     test_fraction: float = setting(default=0.2, help="Share of the prompts in the test split.")
     model: str = setting(
         default="tiny", help="Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model."

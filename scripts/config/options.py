@@ -130,11 +130,7 @@ class ProblemFile(Config):
         checked_by=ProblemSource(),
         shown="the verifier's own",
     )
-    column_args: dict[str, str] = setting(
-        default=(),
-        help="Name of a column, as in prompt=question.",
-        flag="--column",
-    )
+    column_args: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
     prompt_template: str | None = setting(
         default=None, help="Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"
     )
@@ -273,9 +269,7 @@ class EngineOptions(Config):
 
     heading = "Engine (text)"
     engine_args: dict[str, Any] = setting(
-        default=(),
-        help="Argument of it, as tensor_parallel_size=4.",
-        flag="--engine-arg",
+        default=(), help="Argument of it, as tensor_parallel_size=4.", flag="--engine-arg"
     )
 
 
@@ -284,9 +278,7 @@ class Settings(Config):
     """Settings of an agent."""
 
     settings: dict[str, Any] = setting(
-        default=(),
-        help="Setting without an option, such as clip_range=0.3.",
-        flag="--agent-arg",
+        default=(), help="Setting without an option, such as clip_range=0.3.", flag="--agent-arg"
     )
 
 
