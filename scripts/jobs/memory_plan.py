@@ -74,6 +74,8 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
     settings = usual | chosen
+    agent: Any = object.__new__(cls)  # what it declares may depend on its settings
+    vars(agent).update(settings)
     if config.plan_memory is None:
         device = resolve_device(config.device, config.env_id).type
     else:  # of a device that need not be here: a GPU by default
@@ -97,7 +99,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "slots": -(-slots // ranks),
         "group_size": group_size,
         "device": device,
-        "critic": policy.pop("critic", "head") if cls.uses_critic else None,
+        "critic": policy.pop("critic", "head") if agent.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
         "teacher": _teacher_bytes(config.settings.get("teacher"), model, policy),

@@ -41,6 +41,13 @@ def test_the_memory_of_a_teacher_is_planned(text_run):
     assert plan["peaks"]["training"] - alone["peaks"]["training"] == plan["bytes"]["weights"]
 
 
+def test_a_critic_is_planned_for_the_settings_that_need_one():
+    own = ["--agent", "reinforce-baseline", "--baseline"]
+    critic = ["--policy-arg", "critic=separate"]
+    without, with_one = planned(*own, "none"), planned(*own, "value", *critic)
+    assert without["parameters"] < with_one["parameters"] == planned("--agent", "ppo", *critic)["parameters"]
+
+
 LONG, MANY = ["--sft-steps", 0, "--max-new-tokens"], ["--sft-steps", 0, "--episodes-per-update", 64]
 AGAIN = "plan again with"  # other options, since nothing fits
 EVERY = "acting", "training", "optimizer step", "evaluation"
