@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
@@ -49,7 +49,7 @@ class TextGenTask:
 
     __signature__ = inspect.Signature([VERIFIER, *PARAMETERS])
 
-    def __init__(self, verifier: Named, **arguments: Any) -> None:
+    def __init__(self, verifier: Named | None = None, **arguments: Any) -> None:
         form, limits, posing, judging = parted(arguments)
         self.judge = Judge.of(verifier, judging)
         self.verifier = self.judge.verifier
@@ -141,8 +141,14 @@ class TextGenTask:
         """Return the prompt of a group."""
         return replace(self.stream.prompt(self.first_problem + number), group=number)
 
-    def read_options(self, options: Mapping[str, Any] | None) -> None:
-        """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it."""
+    def read_options(self, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+        """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it.
+
+        Raises:
+            ValueError: for an option that the environment does not know; ignored, it would restart other slots.
+        """
+        for name in options or ():
+            check_choice("reset option", name, known)
         self.encoding.progress = (options or {}).get("progress", self.encoding.progress)
 
     def record(self, problem: Problem, info: Mapping[str, Any]) -> None:

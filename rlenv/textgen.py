@@ -81,7 +81,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
         `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
         """
-        self.task.read_options(options)
+        self.task.read_options(options, self.metadata["traits"]["reset_options"])
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)

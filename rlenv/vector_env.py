@@ -144,13 +144,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         without groups, or `load_state_dict`, goes on in the stream.
 
         Raises:
-            ValueError: if the mask has another shape or selects nothing, or a group has not been posed.
+            ValueError: if the mask has another shape or selects nothing, a group has not been posed, or an option is
+                unknown.
         """
+        self.task.read_options(options, ("reset_mask", *self.metadata["traits"]["reset_options"]))
         mask = None if options is None else options.get("reset_mask")
         rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(self._flags("reset_mask", mask)).tolist()
         if not rows:
             raise ValueError(f"reset_mask must select one of the {self.num_envs} slots, got {mask!r}")
-        self.task.read_options(options)
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
