@@ -193,7 +193,7 @@ class Loop(Algorithm):
         self.env = env
         self._vec_env: VecEnv | None = None
         self.moment: dict[str, Any] | None = None
-        vars(self).update(group_size=size, num_envs=sum(processes.gather(env.num_envs)))
+        vars(self).update(group_size=size, num_envs=sum(processes.gather(env.num_envs)))  # fixed, but for this
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
         if self.teaching is not None:

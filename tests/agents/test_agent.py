@@ -193,6 +193,8 @@ def test_the_longest_episode_follows_a_limit_that_is_set_later():
         ("baseline", "batch-mean", "baseline='batch-mean' .* 'none'"),
         ("num_envs", 3, "num_envs=3"),
         ("seed", 3, "seed=3 .* 0"),
+        ("kl_ratio", "constant", "kl_ratio='constant' needs kl_in='loss'"),
+        ("mismatch_min", 0.5, "mismatch_min=0.5 has no effect without mismatch"),
     ],
 )
 def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said):
