@@ -98,10 +98,15 @@ class Setting:
         return bool(self.by_kind) or type(None) in alternatives(self.hint) or (self.kind == "other" and not self.one_of)
 
     def read(self, value: Any) -> Any:
-        """Return a value as `check` does, which may also be a number as text, as in a file or on the command line."""
+        """Return a value as `check` does, which may also be a number as text, or a text that looks like a number.
+
+        They come from files and the command line.
+        """
         if isinstance(value, str) and self.kind in NUMBERS and self.checked_by is None:
             with suppress(ValueError):  # which `check` raises with the name
                 value = float(value) if value.strip("+-0123456789") else int(value)
+        if self.kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = str(value)
         return self.check(value)
 
     def check(self, value: Any) -> Any:
@@ -124,9 +129,9 @@ class Setting:
         if self.kind == "bool":
             return check_flag(self.name, value)
         if self.kind == "text":
-            if isinstance(value, bool) or not isinstance(value, (str, os.PathLike, int, float)):
+            if not isinstance(value, (str, os.PathLike)):
                 raise ValueError(f"{self.name} must be a text, got {value!r:.{SHOWN}}")
-            return str(value)  # a name in a file may look like a number
+            return str(value)
         if self.kind == "other" or (self.kind == "schedule" and callable(value) and not self.starts):
             return value
         low, high, above, below = self.bounds

@@ -288,7 +288,7 @@ def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Set
     facts["by_kind"] = {**by_kind, **facts.get("by_kind", {})}
     new = Setting(name=name, **facts) if parent is None else replace(parent, **facts)
     if default is MISSING or (default is None and not new.optional):
-        raise TypeError(f"{where} has no default: write setting(default=...), or the type {new.type} | None")
+        raise TypeError(f"{where} has no default: write setting(default=...), or {new.type} | None = None")
     try:
         for each in () if narrows or new.checked_by else new.by_kind.values() or (default,):
             new.check(each)

@@ -201,7 +201,7 @@ SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each
     ("gdpo", "part_weights", {"right": "1"}, "map parts to numbers"),
     ("gdpo", "normalize_rewards", True, "no effect in GDPO"),
     ("rloo", "policy_kwargs", 3, "a table"),
-    ("rloo", "tensorboard_log", True, "a text"),
+    ("rloo", "tensorboard_log", 3, "a text"),
 ]
 SPACES = [  # observations, actions, policy, its arguments; what is named
     (spaces.Tuple([IMAGE, IMAGE]), TWO, "auto", {}, ("observation space Tuple", "supported: Box")),

@@ -163,6 +163,26 @@ def test_a_wrong_value_in_python_is_one_line(given, named):
     assert "\n" not in str(raised.value)
 
 
+WRONG = [("episodes", 0), ("save_every", -1.5), ("track", "nobody"), ("sft_examples", 2.5), ("sft_learning_rate", 0.0)]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_value_has_one_sentence_in_python_in_a_file_and_on_the_command_line(name, value, tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps({name: value}))
+    with pytest.raises(ValueError, match=name) as in_python:
+        rlenv.TrainConfig(**{name: value})
+    with pytest.raises(ValueError) as in_file:
+        rlenv.TrainConfig.from_file(tmp_path / "job.json")
+    typed = error_of(run("train", f"--{name.replace('_', '-')}={value}"))
+    assert all(str(in_python.value) in said for said in (str(in_file.value), typed))
+
+
+def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
+    (tmp_path / "job.yaml").write_text("model: 7\ncolumn: {answer: 1}\nepisodes: '8'\n")
+    config = rlenv.TrainConfig.from_file(tmp_path / "job.yaml")
+    assert (config.model, config.column_args, config.episodes) == ("7", {"answer": "1"}, 8)
+
+
 def test_a_plan_is_not_a_run(tmp_path):
     with pytest.raises(ValueError, match=r"dry_run.*rlenv train --dry-run"):
         rlenv.train(rlenv.TrainConfig(**{**SMALL, "sft_steps": 0}, dry_run=True, log_dir=tmp_path / "run"))
