@@ -10,8 +10,6 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cache
 from ipaddress import ip_address
 from time import monotonic, sleep
@@ -138,23 +136,12 @@ def ask(
             break
         if answer.status not in BUSY or pause is None:
             return answer
-        pause = _pause(answer.retry_after, pause)
+        asked = answer.retry_after or ""
+        pause = float(asked) if asked.isascii() and asked.isdigit() else pause  # it may be a date, too
         if monotonic() + pause >= end:
             return answer
         sleep(pause)
     raise TimeoutError(f"not within {seconds:g} s")
-
-
-def _pause(asked: str | None, otherwise: float) -> float:
-    """Return the seconds to wait, given the header Retry-After: seconds, or a date."""
-    if asked is None:
-        return otherwise
-    if asked.isascii() and asked.isdigit():
-        return float(asked)
-    try:
-        return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (TypeError, ValueError, OverflowError):  # no date, or one without a time zone
-        return otherwise
 
 
 @cache

@@ -38,8 +38,7 @@ class Weighted(WithPoser):
         success_of: the part that decides about success; None for all parts with a positive weight.
 
     Raises:
-        ValueError: for no parts, a weight that is not a number, weights whose sum is beyond float32, an unknown
-            verifier or part, or unknown arguments.
+        ValueError: for no parts, a weight that is not a number, an unknown verifier or part, or unknown arguments.
     """
 
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
@@ -128,17 +127,7 @@ def _weight(name: str, value: Any) -> float:
 
 
 def _range(parts: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
-    """Return the lowest and highest possible sum; a part that is not applicable adds nothing to it.
-
-    Raises:
-        ValueError: if parts with bounded rewards can reach a sum beyond float32, which trainers calculate in.
-    """
-    bounded = [(weight, part) for weight, part in parts if all(map(math.isfinite, part.reward_range))]
-    ends = [sorted(weight * end for end in part.reward_range) for weight, part in bounded]
-    low, high = sum(low for low, _ in ends), sum(high for _, high in ends)
-    if low < -MAX_REWARD or high > MAX_REWARD:
-        weights = ", ".join(f"{weight:g}" for weight, _ in bounded)
-        raise ValueError(f"weighted: the weights {weights} make rewards beyond float32; use smaller ones")
-    all_ends = [sorted(weight * end if weight else 0.0 for end in part.reward_range) for weight, part in parts]
-    lows, highs = [low for low, _ in all_ends], [high for _, high in all_ends]
+    """Return the lowest and highest possible sum; a part that is not applicable adds nothing to it."""
+    ends = [sorted(weight * end if weight else 0.0 for end in part.reward_range) for weight, part in parts]
+    lows, highs = [low for low, _ in ends], [high for _, high in ends]
     return sum(min(low, 0.0) for low in lows) or min(lows), sum(max(high, 0.0) for high in highs) or max(highs)
