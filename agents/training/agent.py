@@ -236,7 +236,7 @@ class Agent(Loop):
                     raise ValueError(f"set_env: {shown}")
             self.policy.adopt_tokenizer(made.metadata)
             self.use_env(made)
-        self.make_envs, self.origin, self.env_kwargs = make, origin, env_kwargs
+        self.make_envs, self.origin, vars(self)["env_kwargs"] = make, origin, env_kwargs
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.

@@ -220,7 +220,7 @@ class AgentSettings(WithSettings):
         "(`advantages_stay`).",
     )
     env_kwargs: Mapping[str, Any] | None = setting(
-        default=None, help="Keyword arguments of the environment, if `env` is an id.", saved=False
+        fixed=True, default=None, help="Keyword arguments of the environment, if `env` is an id.", saved=False
     )
     policy_kwargs: Mapping[str, Any] | None = setting(
         fixed=True, default=None, help="Keyword arguments of the policy.", saved=False

@@ -193,6 +193,7 @@ def test_the_longest_episode_follows_a_limit_that_is_set_later():
         ("baseline", "batch-mean", "baseline='batch-mean' .* 'none'"),
         ("num_envs", 3, "num_envs=3"),
         ("seed", 3, "seed=3 .* 0"),
+        ("env_kwargs", {"gravity": 1.0}, "env_kwargs={'gravity': 1.0} .* None"),
         ("kl_ratio", "constant", "kl_ratio='constant' needs kl_in='loss'"),
         ("mismatch_min", 0.5, "mismatch_min=0.5 has no effect without mismatch"),
     ],
