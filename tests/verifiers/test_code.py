@@ -1,7 +1,5 @@
 """Programs judged by tests, and what code-feedback says about a wrong one; kept programs are in answers/code.jsonl."""
 
-import random
-
 import pytest
 from drawn import drawn
 from hypothesis import given
@@ -251,14 +249,3 @@ def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completi
         assert program_of(Problem.from_row(HUMAN_EVAL | {"prompt": text}), completion) == prompt + kept
     asked = Problem.from_row(HUMAN_EVAL | {"prompt": "Write a function total that sums."})
     assert program_of(asked, WHOLE) == WHOLE
-
-
-def test_levels_have_longer_and_longer_programs():
-    verifier, rng = CodeFeedback(levels=3), random.Random(0)
-    lines = {level: set() for level in (1, 2, 3)}
-    for problem in verifier.examples():
-        lines[problem.metadata["level"]].add(len(problem.answer.splitlines()))
-    assert max(lines[1]) <= min(lines[2]) and max(lines[2]) <= min(lines[3]) and max(lines[1]) < max(lines[3])
-    for level in (1, 2, 3):
-        assert {verifier.sample_at(rng, level).metadata["level"] for _ in range(20)} == {level}
-    assert "level" not in CodeFeedback().sample(rng).metadata

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from typing_extensions import override
@@ -34,42 +32,26 @@ class CodeFeedback(Code):
 
     Args:
         turns: programs per episode, 1 to 20.
-        levels: number of difficulty levels, 1 to 5, with as many of its problems each: longer programs are harder.
         timeout: seconds per run; see `code`.
         memory: megabytes of address space per program; see `code`.
         unsafe_local_exec: see `code`.
     """
 
     def __init__(
-        self,
-        turns: int = 3,
-        levels: int = 1,
-        timeout: float = 5.0,
-        memory: int = 256,
-        unsafe_local_exec: bool = False,
+        self, turns: int = 3, timeout: float = 5.0, memory: int = 256, unsafe_local_exec: bool = False
     ) -> None:
         super().__init__(False, timeout, memory, unsafe_local_exec)
         self.turns = Turns(check_count("code-feedback: turns", turns, 1, 20), LONGEST_REPLY)
-        self.levels = check_count("code-feedback: levels", levels, 1, 5)
         # Isolated, so that the programs of several episodes run at once; a worker process also starts the sandbox.
         self.execution = Execution(isolated=True, timeout=timeout + 30, slow=True)
 
     @cached_property
     def _own(self) -> list[Problem]:
-        own = super().examples()
-        return own if self.levels == 1 else with_levels(own, self.levels)
+        return self.examples()
 
     @override
     def sample(self, rng: random.Random) -> Problem:
         return rng.choice(self._own)
-
-    @override
-    def sample_at(self, rng: random.Random, level: int) -> Problem:
-        return rng.choice([problem for problem in self._own if self.levels == 1 or problem.metadata["level"] == level])
-
-    @override
-    def examples(self) -> list[Problem]:
-        return self._own
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
@@ -109,13 +91,3 @@ class Mending(Dialogue):
     @override
     def recall(self, turn: str) -> None:
         pass
-
-
-def with_levels(problems: Sequence[Problem], levels: int) -> list[Problem]:
-    """Return problems with levels of about equal size, in the order of the lines of their reference programs."""
-    by_length = sorted(problems, key=lambda problem: len(problem.answer.splitlines()))
-    count = len(by_length)
-    return [
-        replace(problem, metadata={**problem.metadata, "level": 1 + index * levels // count})
-        for index, problem in enumerate(by_length)
-    ]
