@@ -69,7 +69,8 @@ def answer_in(
         prompt: the question, whose boxes an answer may quote.
         labels: whether the A of "A: 18" is the label of a choice.
     """
-    text = ending(text)
+    whole = conclusion(text)
+    text = whole[-_LONGEST_TEXT:]
     for name, marked in _MARKED.items():
         if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
             quoted = {*boxes(prompt)} if name == "boxed" else ()
@@ -86,7 +87,10 @@ def answer_in(
             if value is not None:
                 return value
     if place in ("any", "last"):
-        return last(text) if last else read(last_line(text))
+        if last:
+            return last(text)
+        cut = len(whole) > len(text) and "\n" not in text.strip()  # in its last line: it might begin with a label now
+        return None if cut else read(last_line(text))
     return None
 
 
