@@ -62,7 +62,8 @@ class Config(_Chosen, WithSettings):
                 how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
                 raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
             new = super().__new__(cls, **values)
-            new.chosen = new.typed = frozenset(values) | frozenset(values.get("settings", ()))
+            settings = values.get("settings", ())
+            new.chosen = new.typed = frozenset([*values, *(settings if isinstance(settings, Mapping) else ())])
             return new
 
     def __post_init__(self) -> None:

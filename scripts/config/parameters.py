@@ -26,13 +26,15 @@ def read(one: Setting, value: Any) -> Any:
     Raises:
         ValueError: in one line, for a value that is not allowed.
     """
+    if type(one.checked_by) is click.Path and not isinstance(value, (str, Path, type(None))):
+        raise ValueError(f"{one.name} must be a path, got {value!r}")
     try:
-        value = one.read(value)
+        kept = value if no_value(value) else one.read(value)
     except click.BadParameter as error:  # of a type of click
         raise ValueError(f"{one.name}: {error.message}") from error
-    if reason := no_value(value):
+    if reason := no_value(kept):
         raise ValueError(f"{one.name} {reason}")
-    return value
+    return kept
 
 
 def option_of(one: Setting) -> click.Option:

@@ -36,7 +36,7 @@ def write_curve(kinds: Sequence[Kind], file: Path) -> list[Path]:
         file: for the picture.
 
     Returns:
-        None if nothing was logged.
+        The file; nothing if nothing was logged.
     """
     axis = _axis_of(kinds)
     panels = list(_bands_of(kinds, METRICS[:2], axis))
