@@ -60,7 +60,8 @@ class Captures:
             self._layout, self.by_slots, self._model = layout, {}, acting_copy(source)
         else:
             refresh(self._model)
-        if num_slots not in self.by_slots:
+        known = self.by_slots.get(num_slots)
+        if known is None or known.cache.max_length < max_length:
             self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
         return CapturedDecoder(self.by_slots[num_slots], choose, self._model, source, num_slots, max_length)
 

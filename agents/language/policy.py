@@ -25,7 +25,7 @@ from .acting_copy import acting_copy, is_changed, least_rows
 from .attention import without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
-from .loading import has_plain_head, load_model, name_of
+from .loading import check_model, has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
 from .self_check import faults_named, try_out
@@ -144,7 +144,11 @@ class LanguageModelPolicy(Policy):
     @override
     def initial_state(self, num_envs: int) -> Decoder:
         """Return the decoder of `num_envs` slots, with the weights as they are now; see `acting_copy`."""
-        parts = (num_envs, self.max_length)
+        return self._decoder(num_envs, self.max_length)
+
+    def _decoder(self, num_envs: int, max_length: int) -> Decoder:
+        """Return the decoder of B slots with contexts of at most L tokens."""
+        parts = (num_envs, max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, self._choose, *parts)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
@@ -192,9 +196,12 @@ class LanguageModelPolicy(Policy):
         """
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
-        fits = state is not None and state.num_slots == len(lengths) and not state.is_old()
-        if state is None or not fits or (bool(starts.all()) and not state.is_new):
-            state, starts = self.initial_state(len(lengths)), torch.ones_like(starts)
+        longest = tokens.shape[1]  # an evaluation may have longer contexts than the training
+        same = state is not None and state.num_slots == len(lengths) and state.cache.max_length >= longest
+        if state is None or not same or state.is_old() or (bool(starts.all()) and not state.is_new):
+            if longest > self.max_length:
+                check_model(self.model, self.vocab_size, longest)
+            state, starts = self._decoder(len(lengths), max(longest, self.max_length)), torch.ones_like(starts)
         answers = state.appended(lengths, appended)
         return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
 

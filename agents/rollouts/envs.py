@@ -118,8 +118,13 @@ def make_envs(
             among the environment's traits (`agent_settings`) and not in `env_kwargs`.
 
     Raises:
-        ValueError: for an unknown id (with the closest match), bad arguments, or anything but an environment.
+        ValueError: for an unknown id (with the closest match), bad arguments, arguments of an environment that is made,
+            or anything but an environment.
     """
+    if env_kwargs and not isinstance(env, str):
+        raise ValueError(
+            f"env_kwargs={dict(env_kwargs)} is for the id of an environment, got {env!r}: pass them where it is made"
+        )
     if isinstance(env, VectorEnv):
         return env
     if isinstance(env, VecEnv):

@@ -30,16 +30,14 @@ def opened(
     """Yield the environment of an evaluation; one that is made from an id is closed again.
 
     Raises:
-        ValueError: for `changes` beside an environment that is made already, and as `make_envs` says.
+        ValueError: as `make_envs`.
     """
     if isinstance(env, str):
         kwargs = {**(own or {}), **(changes or {})}
         with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_SETTINGS)) as made:
             yield made
-    elif changes:
-        raise ValueError(f"env_kwargs={dict(changes)} is for the id of an environment, got {env!r}: leave it out")
     else:
-        yield make_envs(env, 1, None)
+        yield make_envs(env, 1, changes)
 
 
 def evaluate(

@@ -328,3 +328,15 @@ def test_the_number_reaches_verdicts_in_any_process(late, tmp_path):
     single = gym.make("TextGen-v0", verifier=by_step, problems=PROBLEMS, max_new_tokens=1)
     single.reset(seed=0, options={"progress": {"num_updates": 7, "max_updates": None}})
     assert single.step(np.int64(3))[1] == 7.0
+
+
+def test_an_evaluation_may_have_longer_contexts_than_the_training():
+    agent, longer = (
+        RLOO("tiny", "TextGen-v0", env_kwargs={"verifier": "arith", "max_new_tokens": room}, seed=0, device="cpu")
+        for room in (2, 6)
+    )
+    played = [each.evaluate("TextGen-v0", 4, seed=0, env_kwargs={"max_new_tokens": 6})[1] for each in (agent, longer)]
+    assert torch.equal(played[0].actions, played[1].actions)
+    assert max(played[0].lengths) > 2
+    with pytest.raises(ValueError, match="2007 tokens long, but the model's context ends at 1024"):
+        agent.evaluate("TextGen-v0", 4, env_kwargs={"max_new_tokens": 2000})
