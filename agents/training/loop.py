@@ -137,7 +137,7 @@ class Loop(Algorithm):
             ValueError: for a value that is not allowed, or a setting that is `fixed`.
         """
         if self._is_made and (one := self._declared.get(name)):
-            if one.fixed:
+            if one.fixed and value is not getattr(self, name):  # `setup` may set it again
                 raise ValueError(
                     f"{name}={value!r} was set after the agent was made with {getattr(self, name)!r}; pass it to the "
                     "constructor or load"

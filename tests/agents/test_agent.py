@@ -19,6 +19,7 @@ from tiny_models import text_envs
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
 from rlenv.agents.rollouts import collector
+from rlenv.agents.settings import setting
 from rlenv.agents.training.optimizer import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")
@@ -214,6 +215,22 @@ def test_a_refused_value_changes_nothing_and_none_is_the_default():
         assert getattr(agent, name) == before
     agent.learning_rate = None
     assert agent.learning_rate == pole(PPO).learning_rate
+
+
+class Slotted(PPO):
+    """Takes as many slots as the environment has."""
+
+    slots: int | None = setting(default=None, help="Of the environment.", fixed=True)
+
+    def setup(self, env, group_size):
+        super().setup(env, group_size)
+        self.slots = self.slots or env.num_envs
+
+
+def test_setup_may_set_a_fixed_setting_each_time():
+    agent = pole(Slotted, num_envs=4)
+    agent.set_env("CartPole-v1")
+    assert agent.slots == 4
 
 
 # Spaces.

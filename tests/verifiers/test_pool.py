@@ -112,6 +112,20 @@ def test_a_fault_is_counted_contained_and_cleared_away(kind, judged):
         assert verdict.reward == float(expected == "ok") and bool(verdict.reason) == (expected != "ok")
 
 
+class Talks(Verifier):
+    """Prints as many bytes as the completion says."""
+
+    def verify(self, problem, completion):
+        os.write(1, b"x" * int(completion))
+        return Verdict(1.0)
+
+
+def test_output_counts_for_the_completion_that_it_came_with(judged):
+    too_much = str(worker.OUTPUT_LIMIT + 1)
+    verdicts = judged(Talks(), [str(worker.OUTPUT_LIMIT), "0", *[too_much, "0"] * 4])
+    assert [verdict.status for verdict in verdicts] == ["ok", "ok", *["error", "ok"] * 4]
+
+
 class Forks(Verifier):
     """Pays as much as the completion says; before that a child of it is done in the way that it says, too."""
 

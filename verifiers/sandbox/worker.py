@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -48,6 +49,7 @@ class Worker:
     def __init__(self, memory_mb: int) -> None:
         self._words, self._printed, self._asked = b"", 0, 0
         self._fault: WorkerError | None = None  # in its output
+        self._reading = threading.Lock()  # of its output
         with contextlib.ExitStack() as unless_started:
             try:
                 self._pipe, theirs = map(unless_started.enter_context, socket.socketpair())
@@ -66,6 +68,9 @@ class Worker:
                 raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
             theirs.close()
             unless_started.pop_all()
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
         self._listener = threading.Thread(target=self._listen, name="rlenv-output", daemon=True)
         self._listener.start()
 
@@ -91,9 +96,13 @@ class Worker:
         try:
             self._pipe.settimeout(min(seconds, LONGEST_WAIT))
             self._pipe.sendall(HEADER.pack(self._asked, len(message)) + message)
-            return self._answer(deadline)
+            answer = self._answer(deadline)
+            self._count_output()  # all of it that came before the answer
+            if self._fault is None:
+                return answer
+            fault = self._fault
         except TimeoutError:
-            fault: WorkerError = WorkerTimeoutError(f"no answer within {seconds:g} s")
+            fault = WorkerTimeoutError(f"no answer within {seconds:g} s")
         except (EOFError, OSError):
             fault = self._fault or WorkerError(self._end())
         except Exception as error:  # such as an answer that is not JSON
@@ -157,15 +166,28 @@ class Worker:
         return received
 
     def _listen(self) -> None:
-        """Read the verifier's output to its end: count its bytes, keep the last ones, and end one that has too many."""
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
-            while printed := output.read(1 << 16):
+        """Read the verifier's output to its end, also while nobody asks."""
+        readable = select.poll()  # select() does not support descriptors above 1023
+        readable.register(self._output, select.POLLIN)
+        while self._count_output():
+            readable.poll()
+        with self._reading:
+            self._output.close()
+
+    def _count_output(self) -> bool:
+        """Count the bytes printed by now, keep the last ones, and end a verifier of too many; False at their end."""
+        with self._reading:
+            while not self._output.closed:
+                printed = self._output.read(1 << 16)
+                if not printed:
+                    return printed is None  # there may be more
                 self._printed += len(printed)
                 self._words = (self._words + printed)[-LAST_WORDS:]
                 if self._printed > OUTPUT_LIMIT:
                     self._fault = WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
                     self.stop()
+                    return True
+            return False
 
     def _end(self) -> str:
         """Return how a worker ended by itself."""
