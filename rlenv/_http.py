@@ -131,7 +131,7 @@ def ask(
         if left <= 0:
             break
         try:
-            answer = wait_for(_ask_once(url, data, sent, left, most_bytes))
+            answer = wait_for(_ask_once(url, data, sent, left, most_bytes), "requests")
         except TimeoutError:
             break
         if answer.status not in BUSY or pause is None:

@@ -1,4 +1,4 @@
-"""One event loop for all coroutines of a process; the module imports nothing of rlenv, so that all may share it."""
+"""Event loops for the coroutines of a process; the module imports nothing of rlenv, so that all may share it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import inspect
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 
-def wait_for(result: Any) -> Any:
+def wait_for(result: Any, whose: str = "coroutines") -> Any:
     """Return a result, of a coroutine at its end, even if an event loop is already running (as in a notebook).
 
-    All coroutines of a process share one loop, so that a connection which one call opens serves the next.
+    Coroutines of one kind share a loop, so that a connection which one call opens serves the next. Those of users may
+    block theirs: requests with a deadline have one of their own.
     """
     if not inspect.isawaitable(result):
         return result
@@ -28,7 +29,7 @@ def wait_for(result: Any) -> Any:
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
             return None, error
 
-    loop, thread = _loop()
+    loop, thread = _loop(whose)
     if threading.current_thread() is thread:  # a coroutine called us: the loop waits for it, and cannot run another
         with ThreadPoolExecutor(1) as apart:
             value, error = apart.submit(asyncio.run, finish()).result()
@@ -44,20 +45,20 @@ def wait_for(result: Any) -> Any:
 
 
 def in_their_loop() -> bool:
-    """Tell whether the caller runs in the loop that coroutines share, which cannot run others until it returns.
+    """Tell whether the caller runs in the loop of users' coroutines, which cannot run others until it returns.
 
     The loop is made if there is none, so that threads that begin afterwards find the same.
     """
-    return threading.current_thread() is _loop()[1]
+    return threading.current_thread() is _loop("coroutines")[1]
 
 
-@lru_cache(maxsize=1)
-def _loop() -> tuple[AbstractEventLoop, threading.Thread]:
+@cache
+def _loop(whose: str) -> tuple[AbstractEventLoop, threading.Thread]:
     """Return the loop and the thread in which it runs until the process ends."""
     import asyncio
 
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="coroutines", daemon=True)
+    thread = threading.Thread(target=loop.run_forever, name=whose, daemon=True)
     thread.start()
     return loop, thread
 

@@ -1,7 +1,9 @@
 """The client for other people's servers, against one that answers in every wrong way."""
 
 import socket
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ from hostile_server import DROPS, KINDS, HostileServer, whole
 
 import rlenv._http as client
 from rlenv._http import ask, bearer, is_address, is_loopback, printable
+from rlenv._loop import wait_for
 from rlenv.agents import EngineError
 from rlenv.agents.engines import server as engines
 from rlenv.agents.engines.base import Request
@@ -162,6 +165,23 @@ def test_this_machine_is_asked_without_a_proxy_and_others_through_it(other, monk
     assert not other.asked
     ask("http://server.invalid/x", headers={}, seconds=30)
     assert other.asked[0].startswith("GET http://server.invalid/x ")
+
+
+def test_a_coroutine_of_the_users_that_blocks_its_loop_does_not_hold_up_requests(other):
+    entered, asked = threading.Event(), threading.Event()
+
+    async def judge():
+        entered.set()
+        return asked.wait(60)  # a blocking call, as of another client
+
+    with ThreadPoolExecutor(1) as beside:
+        judged = beside.submit(wait_for, judge())
+        assert entered.wait(60)
+        try:
+            assert ask(other.url, headers={}, seconds=5.0).status == 200
+        finally:
+            asked.set()
+        assert judged.result()
 
 
 def test_addresses():
