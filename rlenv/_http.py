@@ -170,7 +170,15 @@ async def _ask_once(
     except (httpx.TransportError, OSError) as error:
         if isinstance(error, (httpx.TimeoutException, TimeoutError)):
             raise TimeoutError from error
-        raise ConnectionError(printable(str(error)) or type(error).__name__) from error
+        raise ConnectionError(printable(_reason(error)) or type(error).__name__) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of an error; of the attempts to connect to all of a host's addresses, that of the first."""
+    first: BaseException | None = error
+    while first is not None and not isinstance(first, ConnectionRefusedError):
+        first = first.exceptions[0] if isinstance(first, BaseExceptionGroup) else first.__cause__ or first.__context__
+    return str(error) if first is None else os.strerror(first.errno or 0)
 
 
 async def _read(answer: httpx.Response, most_bytes: int) -> Response:

@@ -35,6 +35,7 @@ class Distillation(Taught):
     advantages_stay = False  # A changes from pass to pass
 
     estimator: Literal["sampled", "centred", "exact"] = setting(
+        fixed=True,
         default="sampled",
         help="How the gradient of the KL is estimated.",
         more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '

@@ -24,7 +24,7 @@ class SDPO(Distillation):
     default_group_size = 4
     teaches_itself = True
 
-    estimator: Literal["sampled", "centred", "exact"] = setting(fixed=True, default=kl.EXACT)
+    estimator: Literal["sampled", "centred", "exact"] = setting(default=kl.EXACT)
     teacher_weights: Literal["averaged", "live", "start"] = setting(
         fixed=True,
         default="averaged",

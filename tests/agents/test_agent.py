@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
+from rlenv.agents import GRPO, PKPO, PPO, RLOO, Distillation, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
 from rlenv.agents.rollouts import collector
 from rlenv.agents.settings import setting
 from rlenv.agents.training.optimizer import MAX_SKIPPED
@@ -231,6 +231,12 @@ def test_setup_may_set_a_fixed_setting_each_time():
     agent = pole(Slotted, num_envs=4)
     agent.set_env("CartPole-v1")
     assert agent.slots == 4
+
+
+def test_the_estimator_of_a_lesson_cannot_be_set_later():
+    agent = pole(Distillation, teacher=pole(seed=1).policy)
+    with pytest.raises(ValueError, match=r"^estimator='exact' .* 'sampled'"):
+        agent.estimator = "exact"
 
 
 # Spaces.
