@@ -131,7 +131,7 @@ class Loop(Algorithm):
         self._is_made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a setting is checked here, and counts from the next update on.
+        """Set an attribute; a setting is checked here, and counts wherever it is read next.
 
         Raises:
             ValueError: for a value that is not allowed, or a setting that is `fixed`.
