@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def wait_for(result: Any, whose: str = "coroutines") -> Any:
     """Return a result, of a coroutine at its end, even if an event loop is already running (as in a notebook).
 
-    Coroutines of one kind share a loop, so that a connection which one call opens serves the next. Those of users may
-    block theirs: requests with a deadline have one of their own.
+    Coroutines of one kind share a loop, so that a connection which one call opens serves the next. The user's may
+    block it, so requests with a deadline have another.
     """
     if not inspect.isawaitable(result):
         return result

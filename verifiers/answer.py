@@ -143,7 +143,7 @@ _MARKED: dict[str, Callable[[str], list[str]]] = {"boxed": boxes, "hash": _HASH.
 
 
 def _statements(text: str) -> list[str]:
-    """Return what follows each "answer is", without the statement of a later sentence."""
+    """Return the text after each "answer is", up to the next statement if a sentence ends before it."""
     begun = [*_STATED.finditer(text)][-_MOST:]
     said = [each[1] for each in begun]
     for number, (each, following) in enumerate(pairwise(begun)):

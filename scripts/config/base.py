@@ -36,7 +36,7 @@ def with_options(cls: type[C]) -> type[C]:
 
 
 class _Chosen:
-    """What a config has besides its settings."""
+    """The attributes of a config that have no option."""
 
     settings: dict[str, Any]
     chosen: frozenset[str]

@@ -91,10 +91,11 @@ class Worker:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
             WorkerError: if the worker died, or was killed because its output is too long or not an answer.
         """
-        deadline, self._printed = time.monotonic() + min(seconds, LONGEST_WAIT), 0
+        limit = min(seconds, LONGEST_WAIT)
+        deadline, self._printed = time.monotonic() + limit, 0
         self._asked += 1
         try:
-            self._pipe.settimeout(min(seconds, LONGEST_WAIT))
+            self._pipe.settimeout(limit)
             self._pipe.sendall(HEADER.pack(self._asked, len(message)) + message)
             answer = self._answer(deadline)
             self._count_output()  # all of it that came before the answer
