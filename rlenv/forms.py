@@ -111,7 +111,7 @@ class Posing:
         problems: a list of problems (Problem, prompt, conversation or mapping), the path of a file of them or "hf:"
             and the name of a data set, see `rlenv.problems.load_problems`; None to have the verifier sample them.
         columns: which column of the file holds what, such as {"prompt": "question"}.
-        template: makes the prompts from the columns of the file, as in "Q: {question}".
+        prompt_template: makes the prompts from the columns of the file, as in "Q: {question}".
         split: "train" or "test"; disjoint, unless the problems themselves name their split.
         test_fraction: expected share of problems in the test split.
         group_size: K consecutive episodes share a prompt.
@@ -126,7 +126,7 @@ class Posing:
 
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = None
     columns: Mapping[str, str] | None = None
-    template: str | None = None
+    prompt_template: str | None = None
     split: str = "train"
     test_fraction: float = 0.2
     group_size: int = 1

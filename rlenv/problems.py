@@ -158,7 +158,7 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
 def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
-    template: str | None,
+    prompt_template: str | None,
     verifier: Poser,
 ) -> Problems | None:
     """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
@@ -167,9 +167,11 @@ def listed_problems(
         ValueError: for an empty list, for a table of columns, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return _opened(load_problems(problems, columns, template), verifier)
-    if columns or template is not None:
-        raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
+        return _opened(load_problems(problems, columns, prompt_template), verifier)
+    if columns or prompt_template is not None:
+        raise ValueError(
+            "columns and prompt_template are for problems of a file: pass its path as problems (--problems)"
+        )
     if problems is None:
         return None
     if hasattr(problems, "keys") or not hasattr(problems, "__len__"):  # keys: it lists its columns, or its splits
@@ -187,7 +189,9 @@ def _opened(found: Problems, verifier: Poser) -> Problems:
     return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 
 
-def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:
+def load_problems(
+    path: str | Path, columns: Mapping[str, str] | None = None, prompt_template: str | None = None
+) -> Problems:
     """Return the problems of a file or a data set, in its order; see `Problem.from_row`.
 
     Rows of JSON, CSV and TSV are in memory. A Parquet file, a folder of `datasets` or a data set of the hub is mapped
@@ -199,14 +203,14 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
             "hf:org/name@revision" are data sets of the hub. Several splits of a `DatasetDict` are a column `split`.
         columns: which column of the file to use, such as {"prompt": "question", "answer": "target"}. If the file also
             has a column "prompt", that one is then left out.
-        template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
-            are braces.
+        prompt_template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{
+            and }} are braces.
 
     Raises:
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers; of mapped files, these when they are read.
     """
-    fields = [] if template is None else template_parts(template)
+    fields = [] if prompt_template is None else template_parts(prompt_template)
     if not isinstance(columns or {}, Mapping) or not all(
         isinstance(name, str) for pair in (columns or {}).items() for name in pair
     ):
@@ -220,20 +224,20 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
     else:
         path = Path(path)
         rows = read_rows(path)
-    names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
+    names = _names(path, columns_of(rows), dict(columns or {}), prompt_template, [name for _, name in fields if name])
     content = rows.fingerprint if isinstance(rows, MappedRows) and isinstance(path, str) else digest_of(Path(path))
-    digest = hash_text(f"{content}{names}{template}")
-    make = partial(Problem.from_row, columns=names, template=template)
+    digest = hash_text(f"{content}{names}{prompt_template}")
+    make = partial(Problem.from_row, columns=names, prompt_template=prompt_template)
     if isinstance(rows, MappedRows):
         return Problems(rows, path, digest, make)
     return Problems(made_of(path, rows, make), path, digest)
 
 
 def _names(
-    path: str | Path, known: Sequence[str], columns: dict[str, str], template: str | None, fields: Sequence[str]
+    path: str | Path, known: Sequence[str], columns: dict[str, str], prompt_template: str | None, fields: Sequence[str]
 ) -> dict[str, str]:
     """Return the columns of a file by the names they are used as, after checking that the file has them."""
-    if template is None:
+    if prompt_template is None:
         columns.setdefault("prompt", "messages" if "messages" in known and "prompt" not in known else "prompt")
     asked = {name: "--prompt-template" for name in fields if name not in columns}
     asked |= {column: f"--column {name}=NAME" for name, column in columns.items()}

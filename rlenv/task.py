@@ -54,7 +54,7 @@ class TextGenTask:
         self.judge = Judge.of(verifier, judging)
         self.verifier = self.judge.verifier
         with trusting(judging.trust):
-            listed = listed_problems(posing.problems, posing.columns, posing.template, self.verifier)
+            listed = listed_problems(posing.problems, posing.columns, posing.prompt_template, self.verifier)
         if listed is not None:
             check_inputs(self.verifier, listed)
         tokenizer = make_tokenizer(form, self.verifier, listed, posing.test_fraction)

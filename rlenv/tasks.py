@@ -16,13 +16,13 @@ class LmEval(NamedTuple):
     Attributes:
         name: of that task.
         metric: of its metrics the nearest to the share of successes.
-        template: its prompt; empty for the row's own.
+        prompt_template: its prompt; empty for the row's own.
         until: texts that end an answer.
     """
 
     name: str
     metric: str
-    template: str = ""
+    prompt_template: str = ""
     until: tuple[str, ...] = ()
 
 
@@ -36,7 +36,7 @@ class Task:
         verifier: that judges.
         max_new_tokens: of a completion.
         columns: what holds what.
-        template: of the prompts, if they are not a column.
+        prompt_template: of the prompts, if they are not a column.
         verifier_kwargs: arguments of the verifier.
         ask: whether prompts end by asking for the place of the answer.
         cue: what prompts without a chat template end with.
@@ -49,7 +49,7 @@ class Task:
     verifier: str
     max_new_tokens: int
     columns: Mapping[str, str] = field(default_factory=dict)
-    template: str | None = None
+    prompt_template: str | None = None
     verifier_kwargs: Mapping[str, Any] = field(default_factory=dict)
     ask: bool = True
     cue: str | None = "\nSolution:"
@@ -66,7 +66,7 @@ TASKS = {
         "numeric",
         512,
         columns={"prompt": "question"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         lm_eval=LmEval(
             "gsm8k_cot_zeroshot", "flexible-extract", "Q: {question}\nA: Let's think step by step.", ("Q:",)
         ),
@@ -77,7 +77,7 @@ TASKS = {
         "math",
         1024,
         columns={"prompt": "problem", "answer": "solution"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         lm_eval=LmEval("minerva_math", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
     "math500": Task(
@@ -86,7 +86,7 @@ TASKS = {
         "math",
         1024,
         columns={"prompt": "problem"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("minerva_math500", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
@@ -96,7 +96,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"answer": "solution"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         test_fraction=0.05,
     ),
     "aime": Task(
@@ -105,7 +105,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"prompt": "Problem", "answer": "Answer"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("aime24", "exact_match", "Question: {Problem}\nAnswer:", ("Question:",)),
     ),
@@ -115,7 +115,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"prompt": "problem"},
-        template=_STEPS,
+        prompt_template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("aime25", "exact_match", "Question: {problem}\nAnswer:", ("Question:",)),
     ),
@@ -125,7 +125,8 @@ TASKS = {
         "countdown",
         1024,
         columns={"numbers": "nums"},
-        template="Reach {target} with the numbers {numbers}, each used exactly once, and with + - * / and parentheses.",
+        prompt_template="Reach {target} with the numbers {numbers}, each used exactly once, "
+        "and with + - * / and parentheses.",
         verifier_kwargs={"use_all": True},
         test_fraction=0.01,
     ),
@@ -145,7 +146,7 @@ TASKS = {
         "code",
         512,
         columns={"tests": "test_list", "answer": "code"},
-        template="{text} It has to pass these tests:\n\n{tests}\n\nWrite the whole program.",
+        prompt_template="{text} It has to pass these tests:\n\n{tests}\n\nWrite the whole program.",
     ),
     "humaneval": Task(
         "hf:openai/openai_humaneval@7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
@@ -153,7 +154,7 @@ TASKS = {
         "code",
         512,
         columns={"answer": "canonical_solution"},
-        template="```python\n{prompt}```\nWrite the whole of this function.",
+        prompt_template="```python\n{prompt}```\nWrite the whole of this function.",
         test_fraction=1.0,
         lm_eval=LmEval("humaneval", "pass@1", "{prompt}", ("\nclass", "\ndef", "\n#", "\nif", "\nprint")),
     ),
@@ -175,7 +176,7 @@ def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's arguments of `rlenv.task.TextGenTask`, replaced by the given ones; mappings are merged.
 
     The task's arguments of its verifier, and the place that it asks for, are not for another verifier; its columns and
-    template are for files.
+    prompt template are for files.
 
     Raises:
         ValueError: for an unknown name, with the closest ones.
@@ -185,7 +186,7 @@ def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("verifier", row.verifier) != row.verifier:
         own = {key: value for key, value in own.items() if key not in ("verifier_kwargs", "ask", "cue")}
     if not isinstance(given.get("problems", ""), (str, Path)):  # which are made: they have no columns
-        own = {key: value for key, value in own.items() if key not in ("columns", "template")}
+        own = {key: value for key, value in own.items() if key not in ("columns", "prompt_template")}
     merged = {key: {**own[key], **given[key]} for key in own if isinstance(own[key], Mapping) and given.get(key)}
     return {**own, **given, **merged}
 
@@ -206,5 +207,5 @@ def find_lm_eval(name: str) -> LmEval:
 def as_lm_eval(name: str) -> dict[str, Any]:
     """Return the arguments that pose a task's problems as lm-eval does; see `find_lm_eval` about errors."""
     alike = find_lm_eval(name)
-    template = {"template": alike.template} if alike.template else {}
-    return {"ask": False, "cue": None, "stop_strings": alike.until, **template}
+    prompt = {"prompt_template": alike.prompt_template} if alike.prompt_template else {}
+    return {"ask": False, "cue": None, "stop_strings": alike.until, **prompt}

@@ -20,7 +20,7 @@ from .config.configs import EvaluateConfig
         "rlenv evaluate FOLDER_OR_ID --task gsm8k --lm-eval": "Any language model, with the prompts of lm-eval",
     },
     often={
-        "What is asked": ("task", "verifier", "problems", "column_args", "split", "episodes"),
+        "What is asked": ("task", "verifier", "problems", "columns", "split", "episodes"),
         "How it answers": ("samples", "temperature", "chat", "max_new_tokens"),
         "What comes of it": ("out", "as_json", "trust"),
         "The run": ("config_file", "seed", "device"),

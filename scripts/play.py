@@ -25,7 +25,7 @@ INTERRUPTED = 130  # exit code: 128 + SIGINT
         "rlenv play --env CartPole-v1": "0 pushes left, 1 pushes right",
     },
     often={
-        "What is played": ("env_id", "verifier", "problems", "column_args", "split"),
+        "What is played": ("env_id", "verifier", "problems", "columns", "split"),
         "Who plays": ("watch", "episodes", "deterministic", "temperature", "top"),
         "What comes of it": ("as_json", "trust", "seed"),
     },
@@ -72,8 +72,8 @@ def play(config: PlayConfig, run: Path | None) -> None:
 def _check(run: Path | None, config: PlayConfig) -> None:
     """Refuse options that have no effect."""
     of_policy, of_env = (
-        ("watch", "top", "temperature", "top_p", "policy_args", "trust", "dtype"),
-        ("env_id", "env_args"),
+        ("watch", "top", "temperature", "top_p", "policy_kwargs", "trust", "dtype"),
+        ("env_id", "env_kwargs"),
     )
     if useless := next((name for name in (of_policy if run is None else of_env) if name in config.chosen), None):
         why = "is about a policy; pass a run or a model: rlenv play RUN ..."

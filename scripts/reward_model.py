@@ -21,7 +21,7 @@ from .config.configs import RewardModelConfig
         "rlenv train --verifier reward_model:runs/judge --problems FILE": "Use it as the reward",
     },
     often={
-        "What is learned": ("pairs", "column_args", "test_fraction"),
+        "What is learned": ("pairs", "columns", "test_fraction"),
         "Who learns": ("model", "lora_rank", "learning_rate"),
         "How much": ("epochs", "steps", "batch_size"),
         "The run": ("config_file", "log_dir", "seed", "device"),

@@ -28,7 +28,7 @@ def serve(config: ServeConfig) -> None:
 
     from .verifiers import from_file
 
-    judge = make_verifier(config.verifier, **config.verifier_args)  # before the imports, which take seconds
+    judge = make_verifier(config.verifier, **config.verifier_kwargs)  # before the imports, which take seconds
     require("openenv.core.env_server", "openenv", "rlenv serve")
     from rlenv.openenv_server import ServerLimits, listen, make_app
     from rlenv.openenv_server import serve as run

@@ -21,7 +21,7 @@ from .config.configs import SftConfig
         "rlenv sft --resume runs/warm": "Go on after Ctrl-C, SIGTERM or a kill",
     },
     often={
-        "What is imitated": ("verifier", "problems", "column_args", "chat"),
+        "What is imitated": ("verifier", "problems", "columns", "chat"),
         "Who learns": ("model", "lora_rank", "sft_learning_rate"),
         "How much": ("epochs", "sft_steps", "sft_batch_size"),
         "The run": ("config_file", "log_dir", "seed", "device", "resume"),

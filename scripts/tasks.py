@@ -55,7 +55,7 @@ def _first(row: dict[str, Any]) -> dict[str, Any]:
     from rlenv.verifiers.dialogues import opened
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))
-    (problem,) = opened(verifier, load_problems(row["problems"], row.get("columns"), row.get("template"))[:1])
+    (problem,) = opened(verifier, load_problems(row["problems"], row.get("columns"), row.get("prompt_template"))[:1])
     prompt = with_request(problem.prompt, verifier.request * row["ask"])
     return {
         "prompt": with_cue(prompt, row.get("cue", "")) if isinstance(prompt, str) else prompt,

@@ -21,7 +21,7 @@ from .config.configs import TrainConfig
         "rlenv train --resume runs/NAME": "Go on after Ctrl-C, SIGTERM or a kill",
     },
     often={
-        "What is learned": ("env_id", "task", "verifier", "verifier_args", "problems", "max_new_tokens"),
+        "What is learned": ("env_id", "task", "verifier", "verifier_kwargs", "problems", "max_new_tokens"),
         "Who learns": ("agent", "model", "chat", "lora_rank", "learning_rate"),
         "How much": ("sft_steps", "episodes", "timesteps", "episodes_per_update", "group_size", "eval_every"),
         "The run": ("config_file", "log_dir", "seed", "device", "resume", "dry_run", "plan_processes", "plan_memory"),

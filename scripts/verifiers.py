@@ -95,7 +95,7 @@ def show(
     from rlenv.verifiers.dialogues import opened
     from rlenv.verifiers.lint.shown import arguments_of, some_problems, verdicts_on
 
-    verifier = make_verifier(name, **config.verifier_args)
+    verifier = make_verifier(name, **config.verifier_kwargs)
     problems = list(opened(verifier, list(islice(from_file(config) or (), count))))
     rows = verdicts_on(verifier, problems or some_problems(verifier, name, count, seed), completions)
     if as_json:
@@ -113,7 +113,7 @@ def from_file(config: ProblemFile) -> Sequence[Problem] | None:
         return None
     from rlenv.problems import load_problems  # slow
 
-    return load_problems(arguments["problems"], arguments["columns"], arguments["template"])
+    return load_problems(arguments["problems"], arguments["columns"], arguments["prompt_template"])
 
 
 @verifiers.command(
@@ -146,7 +146,7 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
     problems, reports, skipped = from_file(config), [], {}
     for name in list_verifiers() if everything else names:
         try:
-            verifier = make_verifier(name, **config.verifier_args)
+            verifier = make_verifier(name, **config.verifier_kwargs)
             listed = None if problems is None else opened(verifier, problems)
             reports.append(examine(verifier, listed, name))
         except ValueError as error:

@@ -48,7 +48,7 @@ class Problem:
 
     @classmethod
     def from_row(
-        cls, row: Mapping[str, Any], columns: Mapping[str, str] | None = None, template: str | None = None
+        cls, row: Mapping[str, Any], columns: Mapping[str, str] | None = None, prompt_template: str | None = None
     ) -> Problem:
         """Return the problem in a row of a table.
 
@@ -59,14 +59,14 @@ class Problem:
         Args:
             row: its values by column.
             columns: which column holds what, such as {"prompt": "question", "answer": "target"}.
-            template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, by the lines
-                of a list of texts and by JSON for other lists, and {{ and }} are braces.
+            prompt_template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, by the
+                lines of a list of texts and by JSON for other lists, and {{ and }} are braces.
 
         Raises:
             ValueError: in one line, for a missing column, a value that cannot be used, or a malformed template.
         """
         names = dict(columns or {})
-        if template is None:
+        if prompt_template is None:
             names.setdefault("prompt", "messages" if "messages" in row and "prompt" not in row else "prompt")
         if "answer" in row:
             names.setdefault("answer", "answer")
@@ -77,7 +77,7 @@ class Problem:
             if name not in ("prompt", "answer") or isinstance(named[name], list):
                 metadata.pop(column, None)
         metadata |= named
-        prompt = named["prompt"] if template is None else _filled_in(template, {**row, **named})
+        prompt = named["prompt"] if prompt_template is None else _filled_in(prompt_template, {**row, **named})
         if not isinstance(prompt, (str, list, tuple)) or prompt == "":
             raise ValueError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
         metadata.pop("prompt", None)

@@ -39,8 +39,8 @@ def build_agent(name: str | type[Agent], config: Any) -> Agent:
     cls, model = agent_class(name), model_of(config.model)
     arguments = {
         "policy_kwargs": policy_arguments(config),
-        "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
-        "engine_kwargs": dict(getattr(config, "engine_args", {})) or None,
+        "env_kwargs": env_arguments(config, config.env_id, config.env_kwargs, config.model),
+        "engine_kwargs": dict(getattr(config, "engine_kwargs", {})) or None,
         **agent_arguments(config, cls, named(name)),
     }
     if model not in NAMES and not Path(model_folder(model)).is_dir():
@@ -94,23 +94,23 @@ def policy_arguments(config: Any) -> dict[str, Any]:
     Raises:
         ValueError: for a --policy-arg that has an option, or an adapter without peft.
     """
-    arguments = dict(getattr(config, "policy_args", {}))
+    arguments = dict(getattr(config, "policy_kwargs", {}))
     if not is_text(config.env_id):
         return arguments
-    check_free("--policy-arg", arguments, POLICY_OPTIONS)
+    check_free("--policy-arg", arguments, {name: options_of(type(config))[name] for name in POLICY_OPTIONS})
     if config.lora_rank is not None or has_adapter(model_of(config.model)):
         library()
     values = {name: getattr(config, name) for name in POLICY_OPTIONS}
     return {name: value for name, value in values.items() if value is not None and value is not False} | arguments
 
 
-def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model: str = "auto") -> dict[str, Any]:
+def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], model: str = "auto") -> dict[str, Any]:
     """Return the arguments for the environment's constructor.
 
     Args:
         config: of the job.
         env_id: of the environment.
-        env_args: further arguments of it.
+        env_kwargs: further arguments of it.
         model: its tokenizer is passed to the environment, which begins behind its warm start.
 
     Raises:
@@ -120,10 +120,11 @@ def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model:
         for name in TEXT_ONLY:
             if name in config.typed:
                 raise ValueError(f"{config.flag(name)} has no meaning for {env_id}")
-        return dict(env_args)
-    for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
-        if name in env_args:
-            raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
+        return dict(env_kwargs)
+    check_free("--env-arg", env_kwargs, options_of(type(config)))
+    for name in ("split", "group_size"):
+        if name in env_kwargs:
+            raise ValueError(f"--env-arg {name}=... has no meaning here")
     unsafe = {"unsafe_local_exec": True} if config.unsafe_local_exec else {}
     template, file = config.chat_template, problem_file_arguments(config)
     own = {"sft_steps": getattr(config, "sft_steps", None), "sft_examples": getattr(config, "sft_examples", None)}
@@ -135,10 +136,10 @@ def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model:
         **file,
         "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
         "tokenizer": _tokenizer(config.tokenizer, of_model, model, before),
-        "first_problem": env_args.get("first_problem", demonstrated),
+        "first_problem": env_kwargs.get("first_problem", demonstrated),
     }
-    task = {"verifier": config.verifier, "verifier_kwargs": config.verifier_args | unsafe}
-    return {**env_args, **task, **{name: value for name, value in settings.items() if value not in (None, ())}}
+    task = {"verifier": config.verifier, "verifier_kwargs": config.verifier_kwargs | unsafe}
+    return {**env_kwargs, **task, **{name: value for name, value in settings.items() if value not in (None, ())}}
 
 
 def _tokenizer(chosen: str | None, own: str | None, model: str, before: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -257,7 +257,7 @@ def named(value: Any) -> str:
     return f"<{which.__module__}.{which.__qualname__}>"
 
 
-def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> None:
+def check_free(flag: str, values: Iterable[str], options: Mapping[str, Setting]) -> None:
     """Refuse names for which there is an option.
 
     Raises:
@@ -265,4 +265,4 @@ def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> No
     """
     for name in values:
         if name in options:
-            raise ValueError(f"{flag} {name}: there is an option for it, --{name.replace('_', '-')}")
+            raise ValueError(f"{flag} {name}: there is an option for it, {options[name].option}")

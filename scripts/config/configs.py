@@ -51,7 +51,7 @@ class Learner(ModelOptions, Budget, Settings):
         help="Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.",
         checked_by=Name(SETTINGS.keys),
     )
-    policy_args: dict[str, Any] = setting(
+    policy_kwargs: dict[str, Any] = setting(
         default=(), help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
 
@@ -166,7 +166,7 @@ class OfAPolicy(Config):
         shown="of the training; 1 for a model",
     )
     top_p: float = setting(default=1.0, help="Draw from the likeliest tokens of this probability.")
-    policy_args: dict[str, Any] = setting(
+    policy_kwargs: dict[str, Any] = setting(
         default=(), help="Argument of a model, such as dtype=bfloat16.", flag="--policy-arg"
     )
     trust: bool = setting(
@@ -241,7 +241,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
         checked_by=click.Path(resolve_path=True),
         required=True,
     )
-    column_args: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
+    columns: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
     test_fraction: float = setting(default=0.2, help="Share of the prompts in the test split.")
     model: str = setting(
         default="tiny", help="Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model."

@@ -67,7 +67,7 @@ class Environment(Config):
         flag="--env",
         checked_by=Name(),
     )
-    env_args: dict[str, Any] = setting(default=(), help="Argument of the environment.", flag="--env-arg")
+    env_kwargs: dict[str, Any] = setting(default=(), help="Argument of the environment.", flag="--env-arg")
 
     @property
     def is_text(self) -> bool:
@@ -93,7 +93,7 @@ class VerifierArguments(Config):
     """Arguments of a verifier."""
 
     heading = "Verifier (text)"
-    verifier_args: dict[str, Any] = setting(default=(), help="Argument of the verifier.", flag="--verifier-arg")
+    verifier_kwargs: dict[str, Any] = setting(default=(), help="Argument of the verifier.", flag="--verifier-arg")
 
 
 @with_options
@@ -130,7 +130,7 @@ class ProblemFile(Config):
         checked_by=ProblemSource(),
         shown="the verifier's own",
     )
-    column_args: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
+    columns: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
     prompt_template: str | None = setting(
         default=None, help="Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"
     )
@@ -268,7 +268,7 @@ class EngineOptions(Config):
     """Arguments of the engine that writes completions."""
 
     heading = "Engine (text)"
-    engine_args: dict[str, Any] = setting(
+    engine_kwargs: dict[str, Any] = setting(
         default=(), help="Argument of it, as tensor_parallel_size=4.", flag="--engine-arg"
     )
 
@@ -328,7 +328,7 @@ def problem_file_arguments(config: ProblemFile) -> dict[str, Any]:
     Raises:
         ValueError: for --column or --prompt-template without a file.
     """
-    columns, template = config.column_args, config.prompt_template
+    columns, template = config.columns, config.prompt_template
     if config.problems is None and (columns or template is not None):
         raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
-    return {"problems": config.problems, "columns": columns or None, "template": template}
+    return {"problems": config.problems, "columns": columns or None, "prompt_template": template}

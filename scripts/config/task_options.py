@@ -9,8 +9,6 @@ from .options import Text
 
 T = TypeVar("T", bound=Text)
 
-NAMES = {"columns": "column_args", "template": "prompt_template", "verifier_kwargs": "verifier_args"}
-
 
 def with_task(config: T) -> T:
     """Return a config with the arguments of its task, and the name of a data set with its revision.
@@ -30,7 +28,7 @@ def with_task(config: T) -> T:
         own = {name: vars(config)[name] for name in config.chosen & {"verifier", "problems"}}
         row = arguments_of(config.task, own) | (as_lm_eval(config.task) if lm_eval else {})
         changes["task"] = None
-        for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
+        for name, value in row.items():
             if isinstance(value, Mapping):
                 changes[name] = {**value, **getattr(config, name)}
             elif name not in config.chosen:

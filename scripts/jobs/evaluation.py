@@ -148,7 +148,7 @@ def _settings(subject: Subject, config: EvaluateConfig) -> dict[str, Any]:
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
         "content": content_of(subject.path),
-        "policy_args": subject.model_args(config),
+        "policy_kwargs": subject.model_args(config),
         "env_kwargs": subject.env_kwargs,
         **{
             name: getattr(config, name)

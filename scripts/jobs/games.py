@@ -43,7 +43,7 @@ class StoppedError(Exception):
 def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooker | None]:
     """Return the environment that is played, and the policy of the run, if any."""
     if run is None:
-        chosen = arguments.env_arguments(config, config.env_id, config.env_args)
+        chosen = arguments.env_arguments(config, config.env_id, config.env_kwargs)
         if config.is_text:
             chosen |= {"split": config.split} | subject.whole_file(config, chosen.get("problems"))
         elif "split" in config.chosen:

@@ -67,7 +67,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
     check_shard(bool(config.settings.get("shard")), ranks)
     policy = policy_arguments(config)  # it asks for peft, if needed
-    envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
+    envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_kwargs, config.model))
     encoding = session.task_of(envs).encoding
     chosen = agent_arguments(config, cls, named(config.agent))
     if "engine" in chosen:
@@ -119,9 +119,9 @@ def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> i
         return 0 if "engine" in chosen else None
     vllm = import_module("rlenv.agents.engines.vllm")
     if device != "cuda":
-        return int(config.engine_args.get("kv_cache_memory_bytes", vllm.KV_CACHE))
+        return int(config.engine_kwargs.get("kv_cache_memory_bytes", vllm.KV_CACHE))
     total = config.plan_memory or torch.cuda.mem_get_info()[1]
-    return int(config.engine_args.get("gpu_memory_utilization", vllm.SHARE) * total)
+    return int(config.engine_kwargs.get("gpu_memory_utilization", vllm.SHARE) * total)
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:

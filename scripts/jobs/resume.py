@@ -24,7 +24,8 @@ from ..run.folder import CONFIG, RunFolder
 # These may differ from what the run began with.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "track", "verifier_workers", "device", "shard", "learning_rate", "engine", "engine_url", "engine_args", "staleness",
+    "track", "verifier_workers", "device", "shard", "learning_rate",
+    "engine", "engine_url", "engine_kwargs", "staleness",
 )  # fmt: skip
 _OTHERS = {  # by what resumes it: what is said of a run of the other command
     TrainConfig: "{where} is a run of rlenv sft; go on with it: rlenv sft --resume {run}; learn from rewards: "
@@ -131,13 +132,13 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     if _objects(config).keys() - {"agent"}:  # a checkpoint names no environment with objects: it is made of the config
         own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
         own_env["env"] = config.env_id
-        env_kwargs = env_arguments(config, config.env_id, config.env_args, config.model)
+        env_kwargs = env_arguments(config, config.env_id, config.env_kwargs, config.model)
     if config.verifier_workers is not None:
         env_kwargs["verifier_workers"] = config.verifier_workers
     here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
     known = {"device": config.device, **config.settings}
     changed = {key: value for key, value in known.items() if key in here or callable(value)}
-    changed["engine_kwargs"] = dict(config.engine_args) or None
+    changed["engine_kwargs"] = dict(config.engine_kwargs) or None
     changed |= own_env | {"env_kwargs": env_kwargs}
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, **changed)
     name_class(agent, config.agent)
@@ -161,7 +162,7 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
     if config.unsafe_local_exec and "unsafe_local_exec" not in config.typed:
         raise ValueError(f"'{config.resume}/{CONFIG}' lifts the sandbox; if you agree, pass --unsafe-local-exec")
     values = vars(config) | config.settings
-    for name in ("engine_url", "engine_args"):
+    for name in ("engine_url", "engine_kwargs"):
         if (value := values.get(name)) and name not in config.typed and not config.trust_checkpoint:
             flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
             raise ValueError(f"{file!r} names {flag} {value}; if you trust it, pass --trust or {flag} itself")

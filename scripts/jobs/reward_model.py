@@ -99,7 +99,7 @@ def _prepared(config: RewardModelConfig) -> tuple[Any, Any, Any, Any]:
         check_number("learning_rate", config.learning_rate, low=0.0, above=True)
     check_number("center_coef", config.center_coef, low=0.0)
     device = resolve_device(config.device, "TextGen-v0")
-    pairs = load_pairs(config.pairs, dict(config.column_args))
+    pairs = load_pairs(config.pairs, dict(config.columns))
     parts = split_pairs(pairs, config.test_fraction)
     spec = reward_model_of(config.model) or model_of(config.model)
     check_name(spec)

@@ -68,7 +68,7 @@ class Subject:
         """Return the arguments of the policy around a model folder or id; a checkpoint has its own."""
         if self.saved is not None:
             return {}
-        return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_args)
+        return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_kwargs)
 
     def load(self, config: Watched) -> Loaded:
         """Return the policy; see `find` about errors."""
@@ -99,7 +99,7 @@ def find(spec: Path, config: Watched) -> Subject:
             return _model(spec, config)
         how = "to evaluate a model folder or id, say what judges it: --verifier NAME or --task NAME"
         raise ValueError(f"{error}; {how}") from error
-    if "policy_args" in config.chosen:
+    if "policy_kwargs" in config.chosen:
         raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
     return _of_checkpoint(str(spec), saved, config)
 
@@ -143,7 +143,7 @@ def whole_file(config: Watched, problems: Any, trained: Any = None) -> dict[str,
 def _replaced(config: Watched) -> dict[str, Any]:
     """Return the environment's arguments that options replace."""
     chosen = arguments.env_arguments(config, TEXT_ENV, {})
-    names = {"verifier_kwargs": ("verifier", "verifier_args", "unsafe_local_exec")}
+    names = {"verifier_kwargs": ("verifier", "verifier_kwargs", "unsafe_local_exec")}
     kept = {name: value for name, value in chosen.items() if config.chosen & {*names.get(name, (name,))}}
     if "problems" in config.chosen:
         allow(config.problems)

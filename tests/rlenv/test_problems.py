@@ -107,7 +107,7 @@ def test_numbers_of_numpy_are_answers():
             for number, text in ((-7, "-7"), (2.0, "2.0"), (10**30, str(10**30)))
         ),
         *(
-            (ROW, {"columns": {"prompt": "question"}, "template": template}, Problem(prompt, "", ROW))
+            (ROW, {"columns": {"prompt": "question"}, "prompt_template": template}, Problem(prompt, "", ROW))
             for template, prompt in (
                 ("Q: {question}\nA:", "Q: 1+{x}=\nA:"),
                 ("{{{question}}} {{}}", "{1+{x}=} {}"),
@@ -126,7 +126,7 @@ def test_numbers_of_numpy_are_answers():
         ),
         (
             {"q": "a", "messages": [USER]},
-            {"template": "{q}?"},
+            {"prompt_template": "{q}?"},
             Problem("a?", "", {"q": "a", "messages": [USER]}),
         ),
     ],
@@ -442,7 +442,7 @@ def posed(**settings):
     "settings",
     [
         {},
-        {"split": "test", "template": "{prompt}?"},
+        {"split": "test", "prompt_template": "{prompt}?"},
         {"curriculum": 0.5, "max_prompt_tokens": 5},
         {"prompt_choice": "thompson", "columns": {"answer": "prompt"}},
     ],
@@ -469,7 +469,7 @@ def test_other_problems_are_refused_on_resume(tmp_path, name, change):
     if change == "file":
         write(tmp_path / name, [*MANY[:-1], {**MANY[-1], "answer": "0"}])
     others = {
-        "file": {}, "columns": {"columns": {"answer": "prompt"}}, "template": {"template": "{prompt}"},
+        "file": {}, "columns": {"columns": {"answer": "prompt"}}, "template": {"prompt_template": "{prompt}"},
         "limit": {"max_prompt_tokens": 4},
     }  # fmt: skip
     with pytest.raises(ValueError, match="problems have changed"):

@@ -205,7 +205,7 @@ ROWS = [
     row(task, {"problems": iter("ab")}, "problems", "str_ascii_iterator", "list(...)"),
     row(task, {"problems": None}, "Silent", "--problems"),
     row(task, {"problems": ["ax"], "tokenizer": character_tokenizer("abc")}, "prompt 'ax'", "alphabet", "'x'"),
-    row(task, {"template": "{q}"}, "template", "file"),
+    row(task, {"prompt_template": "{q}"}, "prompt_template", "file"),
     row(task, {"long_prompts": "cut"}, "long_prompts 'cut'", "error", "skip"),
     row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
     *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in ("259", "100001", "2e3")),
@@ -281,6 +281,7 @@ def rows_of(*rows):
     return "".join(f"{json.dumps(each)}\n" for each in rows)
 
 
+TYPO, OF_Q = {"prompt_template": "{qestion}"}, {"prompt_template": "{q}?"}
 NO_TEMPLATES = ("{}", "{q!r}", "{q:>999999999}", "{q:{width}}", "{q", "no field", "{{q}}", 3)
 FILES = [  # the file's name, its contents, arguments beside it, and what is named
     *(
@@ -322,10 +323,10 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     ("p.json", '[{"prompt": "a"}, {"prompt": ""}, 3]', {}, "2", "row 2", "''", "row 3", "object"),
     ("p.parquet", "nonsense", {}, "cannot be read"),
     ("p.xlsx", "x", {}, "'.xlsx'", ".jsonl", ".csv", ".parquet"),
-    ("p.jsonl", rows_of({"question": "a"}), {"template": "{question.__class__}"}, "no column", "'question'"),
-    ("p.jsonl", rows_of({"question": "a"}), {"template": "{qestion}"}, "did you mean 'question'", "--prompt-template"),
-    *(("p.jsonl", rows_of({"q": "1+1="}), {"template": template}, "template") for template in NO_TEMPLATES),
-    ("p.jsonl", rows_of({"q": "a"}, {"q": None}, {"r": "b"}), {"template": "{q}?"}, "2", "line 2", "'q'", "line 3"),
+    ("p.jsonl", rows_of({"question": "a"}), {"prompt_template": "{question.__class__}"}, "no column", "'question'"),
+    ("p.jsonl", rows_of({"question": "a"}), TYPO, "did you mean 'question'", "--prompt-template"),
+    *(("p.jsonl", rows_of({"q": "1+1="}), {"prompt_template": template}, "template") for template in NO_TEMPLATES),
+    ("p.jsonl", rows_of({"q": "a"}, {"q": None}, {"r": "b"}), OF_Q, "2", "line 2", "'q'", "line 3"),
 ]  # fmt: skip
 
 

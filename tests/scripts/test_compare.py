@@ -53,7 +53,7 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
     for run in report["runs"]:
         config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
-        assert (config["group_size"], config["verifier_args"]) == (4, {"digits": 1})
+        assert (config["group_size"], config["verifier_kwargs"]) == (4, {"digits": 1})
 
 
 def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_so(compared):
@@ -71,8 +71,8 @@ def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(comp
     outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
     assert result_of(outcome) == report and "4 of 4 runs are finished already" in outcome.stderr
     line = error_of(compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder))
-    assert "other settings (episodes 16, now 17, verifier_args" in line
-    assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
+    assert "other settings (episodes 16, now 17, verifier_kwargs" in line
+    assert 'verifier_kwargs {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
 
 

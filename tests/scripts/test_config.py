@@ -14,7 +14,7 @@ from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.settings import declared_by
 
-SMALL = {"verifier_args": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
+SMALL = {"verifier_kwargs": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
 SMALL |= {"eval_episodes": 2, "log_interval": 1, "device": "cpu", "report": False}
 CHANGING = {"seconds", "sft_seconds", "run_dir"}
 
@@ -43,7 +43,7 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
 
 
 def test_a_file_of_what_is_not_the_default_is_read_back_as_it_was_meant(tmp_path):
-    options = {"env_id": "CartPole-v1", "env_args": {"name": "a=b c", "n": None}, "stop_reward": -1.5}
+    options = {"env_id": "CartPole-v1", "env_kwargs": {"name": "a=b c", "n": None}, "stop_reward": -1.5}
     options |= {"log_kl": True, "sft_steps": 0, "stop_tokens": ("x", 7), "tools": ("calculator", "python")}
     settings = {"kl_coef": 0.5, "clip_range": 0.3}
     config = rlenv.TrainConfig(**options, settings=settings, seed=0, timesteps=None)
@@ -112,7 +112,7 @@ def test_agents_are_compared_from_python(tmp_path, monkeypatch):
 def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     own: dict[str, Any] = {"verifier": length, "agent": RLOO, "problems": ["1>", "2>", "3>", "4>", "5>", "6>"]}
     own |= {"settings": {"episodes_per_update": 4, "group_size": 2}, "test_fraction": 0.5, "max_new_tokens": 3}
-    few = {**SMALL, "sft_steps": 0, "verifier_args": {}, "episodes": 4}
+    few = {**SMALL, "sft_steps": 0, "verifier_kwargs": {}, "episodes": 4}
     first = rlenv.train(rlenv.TrainConfig(**few | own, log_dir=tmp_path / "run"))
     kept = json.loads((tmp_path / "run" / "config.json").read_text())
     assert kept["verifier"].endswith(".length>") and kept["agent"] == "rloo" and kept["problems"] == "<builtins.list>"
@@ -148,7 +148,7 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
     [
         ({"seed": -1}, "seed"),
         ({"episodes": 0}, "episodes"),
-        ({"env_args": 3}, "env_args"),
+        ({"env_kwargs": 3}, "env_kwargs"),
         ({"track": "nobody"}, "wandb"),
         ({"log_dir": 3}, "log_dir must be a path"),
         ({"log_dir": "\ud800"}, "UTF-8"),
@@ -184,7 +184,7 @@ def test_a_wrong_value_has_one_sentence_in_python_in_a_file_and_on_the_command_l
 def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
     (tmp_path / "job.yaml").write_text("model: 7\ncolumn: {answer: 1}\nepisodes: '8'\n")
     config = rlenv.TrainConfig.from_file(tmp_path / "job.yaml")
-    assert (config.model, config.column_args, config.episodes) == ("7", {"answer": "1"}, 8)
+    assert (config.model, config.columns, config.episodes) == ("7", {"answer": "1"}, 8)
 
 
 def test_a_plan_is_not_a_run(tmp_path):
@@ -194,7 +194,7 @@ def test_a_plan_is_not_a_run(tmp_path):
 
 
 def test_a_policy_is_warmed_up_and_evaluated_from_python(tmp_path):
-    few = {"verifier_args": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
+    few = {"verifier_kwargs": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
     warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
     assert warm.result["steps"] == 1
     config = rlenv.EvaluateConfig(runs=str(warm.folder), episodes=3, device="cpu")

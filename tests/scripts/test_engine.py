@@ -108,7 +108,7 @@ def test_arguments_that_only_the_configuration_names_need_trust(copied, started)
 
 def test_an_address_that_only_the_configuration_names_needs_trust(copied, started):
     given = json.loads((copied / "config.json").read_text())
-    del given["engine_args"]
+    del given["engine_kwargs"]
     (copied / "config.json").write_text(json.dumps(given | {"engine_url": "http://localhost:8000"}))
     resume = ["train", "--resume", copied, "--episodes", 24]
     line = error_of(run(*resume))

@@ -33,7 +33,7 @@ def test_an_example_is_accepted_by_the_command(words, line):
     named = [*given.get("names", ()), given.get("name" if words[1:2] == ("verifiers",) else "verifier")]
     for name in filter(None, named):
         own = name.partition(":")[0] not in list_verifiers() or name.startswith("reward_model:")
-        assert own or make_verifier(name, **dict(given.get("verifier_args", ())))
+        assert own or make_verifier(name, **dict(given.get("verifier_kwargs", ())))
 
 
 def test_what_is_said_without_the_packages_is_what_they_say():

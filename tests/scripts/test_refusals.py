@@ -61,7 +61,9 @@ evaluate {text} --lm-eval | --lm-eval --task
 evaluate {text} --task countdown --lm-eval | 'countdown' gsm8k math500
 train --problems sums.jsonl --column question | question COLUMN=NAME
 train --column prompt=question | --column --problems
-train --env-arg problems=sums.jsonl | --env-arg problems
+train --env-arg problems=sums.jsonl | --env-arg problems --problems
+train --env-arg columns=x | --column
+train --agent-arg verifier_kwargs=1 | --verifier-arg
 train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
 train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=

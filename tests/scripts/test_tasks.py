@@ -39,7 +39,7 @@ def test_a_task_is_trained_on_and_evaluated_by_its_name(folder, monkeypatch, nam
     kept = json.loads((folder / "run" / "checkpoint" / "agent.json").read_text())["env_kwargs"]
     for found in (options(folder / "run"), kept):
         assert found["problems"] == row.problems and found["verifier"] == row.verifier and "task" not in found
-    assert kept.get("columns", {}) == row.columns and kept.get("template") == row.template
+    assert kept.get("columns", {}) == row.columns and kept.get("prompt_template") == row.prompt_template
     played = ["--max-new-tokens", 4, "--episodes", 2, "--json"]
     for asked in ([], ["--task", name, *alone]):
         found = result_of(run("evaluate", "run", *asked, *played))
@@ -55,8 +55,8 @@ def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
     done("train", *given, *SMALL, "--log-dir", "run")
     found = options(folder / "run")
     assert found["problems"] == str(folder / "copy.jsonl") and found["max_new_tokens"] == 4 and not found["ask"]
-    assert found["column_args"] == {"prompt": "question", "hint": "answer"}
-    assert found["verifier"] == "numeric" and found["verifier_args"] == {"place": "last"}
+    assert found["columns"] == {"prompt": "question", "hint": "answer"}
+    assert found["verifier"] == "numeric" and found["verifier_kwargs"] == {"place": "last"}
 
 
 def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):

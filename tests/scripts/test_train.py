@@ -25,9 +25,9 @@ def test_a_configuration_gives_verifier_arguments_and_the_command_line_wins(tmp_
     (tmp_path / "run.yaml").write_text("seed: 3\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
     context = train.make_context("train", ["--config", str(tmp_path / "run.yaml"), "--seed", "4"])
     config = context.params["config"]
-    assert config.verifier_args == {"digits": 1, "operators": "*"}
+    assert config.verifier_kwargs == {"digits": 1, "operators": "*"}
     assert (config.seed, config.settings) == (4, {"learning_rate": 1e-3})
-    assert config.typed == {"seed"} and {"learning_rate", "verifier_args"} <= config.chosen
+    assert config.typed == {"seed"} and {"learning_rate", "verifier_kwargs"} <= config.chosen
 
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
