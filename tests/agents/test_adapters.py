@@ -218,8 +218,9 @@ def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
 # Export, and peft's own files.
 
 
+@wrapped_by_peft
 @models
-def test_a_merged_export_is_the_adapter(name, tmp_path):
+def test_an_export_is_the_adapter_merged_or_alone(name, tmp_path):
     policy = adapted(name, dtype="float32")
     policy.tokenizer = character_tokenizer(ALPHABET)
     policy.export(tmp_path / "plain")
@@ -228,6 +229,11 @@ def test_a_merged_export_is_the_adapter(name, tmp_path):
     assert not adapters.adapted_layers(plain)
     ids = torch.randint(VOCAB, (6, 10), generator=torch.Generator().manual_seed(0))
     assert_close(plain(ids).logits, policy.model(ids).logits, 1e-5, "the merged model and the adapter")
+    policy.export(tmp_path / "adapter", merge=False)
+    theirs = peft.PeftModel.from_pretrained(tiny_model(name, VOCAB), tmp_path / "adapter").eval()
+    assert_close(theirs(ids).logits, policy.model(ids).logits, ROUNDING, "peft and ours")
+    assert not list((tmp_path / "adapter").glob("model*"))
+    assert (tmp_path / "adapter" / adapters.BASE).is_dir(), "a base without a name can be found nowhere else"
 
 
 def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path):
@@ -240,19 +246,6 @@ def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path
     wanted = layer.base_layer.weight.float() + 2.0 * b @ a
     assert torch.equal(plain.model.layers[0].self_attn.q_proj.weight, wanted)
     assert policy.model.dtype is torch.bfloat16, "the policy itself stays as it is"
-
-
-@wrapped_by_peft
-@models
-def test_peft_reads_the_adapter_alone(name, tmp_path):
-    policy = adapted(name, dtype="float32")
-    policy.export(tmp_path / "adapter", merge=False)
-    base = tiny_model(name, VOCAB)
-    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
-    ids = torch.arange(VOCAB)[None]
-    assert_close(theirs(ids).logits, policy.model(ids).logits, ROUNDING, "peft and ours")
-    assert not list((tmp_path / "adapter").glob("model*"))
-    assert (tmp_path / "adapter" / adapters.BASE).is_dir(), "a base without a name can be found nowhere else"
 
 
 @wrapped_by_peft

@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.agents import GRPO, PKPO, PPO, RLOO, Distillation, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
+from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
 from rlenv.agents.rollouts import collector
 from rlenv.agents.settings import setting
 from rlenv.agents.training.optimizer import MAX_SKIPPED
@@ -201,20 +201,14 @@ def test_the_longest_episode_follows_a_limit_that_is_set_later():
 )
 def test_a_setting_that_cannot_be_set_during_training_is_named(name, value, said):
     agent = pole(ReinforceBaseline, episodes_per_update=2, baseline="none")
+    before = getattr(agent, name)
     with pytest.raises(ValueError, match=f"^{said}"):
         for _ in agent.updates(total_episodes=6):
             setattr(agent, name, value)
-
-
-def test_a_refused_value_changes_nothing_and_none_is_the_default():
-    agent = pole(PPO, learning_rate=0.1)
-    for name, value in (("learning_rate", -1.0), ("seed", 1)):
-        before = getattr(agent, name)
-        with pytest.raises(ValueError, match=f"^{name}"):
-            setattr(agent, name, value)
-        assert getattr(agent, name) == before
+    later = ("kl_coef", "kl_ratio", "mismatch_min")  # which depend on others, and are checked by the next update
+    assert getattr(agent, name) == before or name in later
     agent.learning_rate = None
-    assert agent.learning_rate == pole(PPO).learning_rate
+    assert agent.learning_rate == pole(ReinforceBaseline).learning_rate, "None is the default"
 
 
 class Slotted(PPO):
@@ -231,12 +225,6 @@ def test_setup_may_set_a_fixed_setting_each_time():
     agent = pole(Slotted, num_envs=4)
     agent.set_env("CartPole-v1")
     assert agent.slots == 4
-
-
-def test_the_estimator_of_a_lesson_cannot_be_set_later():
-    agent = pole(Distillation, teacher=pole(seed=1).policy)
-    with pytest.raises(ValueError, match=r"^estimator='exact' .* 'sampled'"):
-        agent.estimator = "exact"
 
 
 # Spaces.

@@ -219,29 +219,6 @@ def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_rest
         engine.load(policy)
 
 
-BAD = {
-    "an address without http": ("localhost:8000", {}, "'localhost:8000'.*http://localhost:8000"),
-    "an argument of the server": (
-        "http://x",
-        {"tensor_parallel_size": 4},
-        "'tensor_parallel_size'.*folder or patience",
-    ),
-    "no patience": ("http://x", {"patience": 0}, "patience must be"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_asked_is_refused(name):
-    url, arguments, said = BAD[name]
-    envs = answers()
-    agent = agents.GRPO(
-        tiny_policy("llama", envs), envs, engine="vllm", engine_url=url, engine_kwargs=arguments, **SETTINGS
-    )
-    with pytest.raises(ValueError, match=said) as refused:
-        trained(agent)
-    assert "\n" not in str(refused.value)
-
-
 # From GPU to GPU. vLLM's sender is made up here, with the protocol of the real one.
 
 

@@ -126,11 +126,6 @@ def test_another_model_is_found_at_the_first_rollout():
         trained(agent, 1)
 
 
-def test_an_answer_without_a_token_is_refused():
-    with pytest.raises(EngineError, match="0 tokens"):
-        trained(made(faults={"short": 0}), 1)
-
-
 def test_an_unanswered_request_is_refused():
     agent = made()
     write = agent.engine.write
@@ -171,6 +166,11 @@ SPOILED = {  # what one answer of a round has instead of its own; what the line 
     "below the vocabulary": ({"tokens": ending(-1)}, "token -1.*0 to 9"),
     "beyond the vocabulary": ({"tokens": ending(99)}, "token 99.*0 to 9"),
     "beyond 64 bits": ({"tokens": ending(2**70)}, "tokens that are not whole numbers"),
+    "no token": ({"tokens": lambda _: [], "log_probs": lambda _: []}, "0 tokens"),
+    "a place again": ({"place": lambda _: 0}, "two answers to request 1 of 12"),
+    "a place before all": ({"place": lambda _: -1}, "request 0"),
+    "a place behind all": ({"place": lambda _: EPISODES}, "request 13"),
+    "a word for a place": ({"place": lambda _: "x"}, "'x'"),
 }
 
 
@@ -181,18 +181,8 @@ def test_one_answer_that_cannot_be_ends_the_run_whether_the_guard_sees_it_or_not
     with pytest.raises(EngineError, match=said) as refused:
         agent.evaluate(answers(), EPISODES) if greedy else trained(agent, 1)
     line = str(refused.value)
-    assert f"request {UNCHECKED + 1} of {EPISODES}" in line and "\n" not in line and len(line) < 600
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [(0, "two answers to request 1 of 12"), (-1, "request 0"), (EPISODES, "request 13"), ("x", "'x'")],
-)
-def test_an_answer_to_what_was_not_asked_is_refused(place, said):
-    agent = made()
-    spoiling(agent.engine, place=lambda _: place)
-    with pytest.raises(EngineError, match=said):
-        trained(agent, 1)
+    assert "place" in changes or f"request {UNCHECKED + 1} of {EPISODES}" in line
+    assert "\n" not in line and len(line) < 600
 
 
 def test_a_log_probability_above_0_by_rounding_is_0():
@@ -209,14 +199,6 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
     agent = made()
     trained(agent, 2)
     check_greedy(agent, answers, EPISODES)
-
-
-def test_a_missing_vllm_is_said_before_anything_is_made(monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setattr(agents.training.loop, "make_policy", lambda *given: pytest.fail("a model is made"))
-    with pytest.raises(ValueError, match=r"engine='vllm' needs vllm: pip install 'rlenv-lm\[vllm\]'") as refused:
-        agents.GRPO("tiny", answers(), engine="vllm")
-    assert "\n" not in str(refused.value)
 
 
 def test_several_processes_need_a_server(monkeypatch):

@@ -145,33 +145,3 @@ def test_an_optimizer_of_ones_own_is_refused_in_several_processes(monkeypatch):
     monkeypatch.setattr("rlenv.agents.training.learned.processes.size", lambda: 2)
     with pytest.raises(ValueError, match=r"OwnOptimizer has an optimizer of its own.* 2 processes"):
         train_too(agent)
-
-
-@pytest.mark.parametrize(
-    ("returned", "said"),
-    [
-        (lambda loss, figures: loss, r"Broken.loss returns a Tensor; return the loss and a dictionary"),
-        (lambda loss, figures: (loss.expand(2), figures), r"Broken.loss returns the loss of shape \(2,\)"),
-        (lambda loss, figures: (loss, {**figures, "train/h": loss.expand(5)}), r"returns train/h of shape \(5,\)"),
-        (lambda loss, figures: (loss, {**figures, "train/h": "x"}), r"returns train/h str"),
-    ],
-)
-def test_a_loss_that_is_not_one_number_and_its_metrics_is_named(returned, said):
-    class Broken(Reinforce):
-        def loss(self, batch):
-            return returned(*super().loss(batch))
-
-    with pytest.raises(TypeError, match=said):
-        agent_of(Broken).learn(total_episodes=4)
-
-
-def test_what_learns_in_the_advantages_is_refused():
-    class Tempered(Reinforce):
-        def setup(self, env, group_size):
-            self.log_temperature = nn.Parameter(torch.zeros(()))
-
-        def advantages(self, rollout):
-            return super().advantages(rollout) * self.log_temperature.exp()
-
-    with pytest.raises(ValueError, match=r"^Tempered.advantages .* gradient.* surrogate or loss"):
-        agent_of(Tempered).learn(total_episodes=4)

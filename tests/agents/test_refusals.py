@@ -1,5 +1,6 @@
 """What agents refuse: a call, and what its one line must name (the setting, the value that was given, the remedy)."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from tiny_models import text_envs, tiny_model, tiny_policy
-from torch.nn import Linear
+from torch.nn import Linear, Parameter
 
 from rlenv.agents import (
     A2C,
@@ -37,6 +38,7 @@ from rlenv.agents.rollouts.action_probabilities import Onlooker
 from rlenv.agents.rollouts.envs import find_spec, step_limit
 from rlenv.agents.setting import NUMBERS
 from rlenv.agents.settings import declared_by, setting
+from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.optimizer import PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
@@ -156,6 +158,11 @@ class Typewriter(Engine):
 
     def __repr__(self):
         return "Typewriter()"
+
+
+def served(url, **arguments):
+    """Train with an engine at an address."""
+    text(GRPO, engine="vllm", engine_url=url, engine_kwargs=arguments, episodes_per_update=4).learn(total_episodes=4)
 
 
 class Passing(Reinforce):
@@ -284,7 +291,33 @@ def answering(method, answer):
     pole(type("Odd", (Reinforce,), {method: answer})).learn(total_episodes=8)
 
 
+def replayed(agent, first=0):
+    """Play a rollout again whose groups begin with another number."""
+    rollout = agent.collect_rollout(as_callback(None, agent))
+    agent.replay(replace(rollout, groups=rollout.groups + first))
+
+
+def losing(change):
+    """Train an agent whose loss is changed."""
+    answering("loss", lambda agent, batch: change(*Reinforce.loss(agent, batch)))
+
+
+def learns_in_advantages():
+    def setup(agent, env, group_size):
+        agent.log_temperature = Parameter(torch.zeros(()))
+
+    advantages = lambda agent, rollout: Reinforce.advantages(agent, rollout) * agent.log_temperature.exp()  # noqa: E731
+    pole(type("Tempered", (Reinforce,), {"setup": setup, "advantages": advantages})).learn(total_episodes=8)
+
+
+WRONG_TYPES += [
+    (lambda: losing(lambda loss, _: loss), ("Odd.loss returns a Tensor", "return the loss and a dictionary")),
+    (lambda: losing(lambda loss, figures: (loss.expand(2), figures)), ("Odd.loss returns the loss of shape (2,)",)),
+    (lambda: losing(lambda loss, _: (loss, {"train/h": loss.expand(5)})), ("returns train/h of shape (5,)",)),
+    (lambda: losing(lambda loss, _: (loss, {"train/h": "x"})), ("returns train/h str",)),
+]
 OTHERS = [
+    (learns_in_advantages, ("Tempered.advantages", "gradient", "surrogate or loss")),
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),
     (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights", "()", "[N, T]")),
@@ -298,6 +331,9 @@ OTHERS = [
     (partial(text, engine_url="http://localhost:8000"), ("engine_url='http://localhost:8000'", "without engine")),
     (partial(text, engine="vlm"), ("unknown engine 'vlm'", "did you mean 'vllm'?")),
     (partial(text, engine=Typewriter(), engine_url="http://a"), ("engine_url='http://a'", "made already")),
+    (partial(served, "localhost:8000"), ("'localhost:8000'", "http://localhost:8000")),
+    (partial(served, "http://x", tensor_parallel_size=4), ("'tensor_parallel_size'", "folder or patience")),
+    (partial(served, "http://x", patience=0), ("patience must be",)),
     (partial(text, policy_kwargs={"temperature": 2.5}, **SERVED), ("temperature=2.5", "0.01 to 2")),
     (partial(pole, engine=Typewriter()), ("an engine writes text", "Typewriter", "for a ControlPolicy")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
@@ -315,6 +351,10 @@ OTHERS = [
         lambda: Onlooker(pole(env="Pendulum-v1").policy, "cpu").look(np.zeros(3, np.float32)),
         ("actions in Box", "supported: Discrete"),
     ),
+    (lambda: replayed(pole()), ("replay plays the prompts", "CartPole", "use an environment of text")),
+    (partial(pole, baseline="greedy"), ("baseline='greedy' plays", "CartPole")),
+    *((lambda n=n: replayed(text(), n), (f"posed, those from 0 to 63; got [{n},",)) for n in (3, -1)),
+    (lambda: setattr(taught(), "estimator", "exact"), ("estimator='exact'", "'sampled'")),
     (lambda: pole().set_env("Acrobot-v1"), ("set_env", "observation space")),
     (lambda: pole().set_random_seed(-1), ("seed", "whole number")),
     (partial(pole, Distillation, teacher="nowhere"), ("'nowhere' is neither a run folder", "'control'")),

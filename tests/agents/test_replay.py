@@ -180,16 +180,3 @@ def test_scaled_rewards_are_compared_with_a_scaled_one():
 def test_the_greedy_return_is_logged():
     ((rollout, metrics),) = of_greedy().updates(total_episodes=N)
     assert metrics["rollout/greedy_return"] == pytest.approx(float(rollout.extras["greedy_return"].mean()))
-
-
-def test_what_cannot_be_played_again_is_one_line():
-    pole = RLOO("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
-    with pytest.raises(ValueError, match=r"replay plays the prompts .*CartPole.*; use an environment of text"):
-        pole.replay(collected(pole))
-    with pytest.raises(ValueError, match=r"baseline='greedy' plays .*CartPole"):
-        ReinforceBaseline("MlpPolicy", "CartPole-v1", baseline="greedy", device="cpu")
-    agent = made(envs_of())
-    rollout = collected(agent)
-    for groups in (rollout.groups + 3, rollout.groups - 1):
-        with pytest.raises(ValueError, match="posed, those from 0 to 2; got"):
-            agent.replay(replace(rollout, groups=groups))

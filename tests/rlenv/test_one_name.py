@@ -84,7 +84,3 @@ def test_another_distribution_that_has_overwritten_ours_is_named_with_the_way_ou
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert str(package / "__init__.py") in line and f"--no-deps {DISTRIBUTION}" in line
-
-
-def test_the_distribution_has_one_name():
-    assert DISTRIBUTION == "rlenv-lm", "on PyPI, `rlenv` is somebody else's"
