@@ -36,19 +36,11 @@ supported = pytest.mark.parametrize("name", [name if name == FAST else slow(name
 @supported
 def test_a_supported_architecture_obeys_the_law_generates_trains_and_is_saved(name, tmp_path):
     envs = small_envs()
-    task = envs.task
     with InDouble(), torch.no_grad():
         policy = policy_of(NAMES[name].model(), envs)
         rollout = check_law(policy, envs, TOLERANCE)
         for prompt, written in greedy_episodes(policy, envs).items():
-            wanted = generated(
-                policy.model,
-                list(prompt),
-                task.encoding.vocab_size,
-                task.encoding.max_new_tokens,
-                task.encoding.eos_token_id,
-            )
-            assert written == wanted
+            assert written == generated(policy.model, prompt, envs.task.encoding)
         policy.save(tmp_path)
         loaded = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
         theirs = policy_of(AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="float64"), envs)

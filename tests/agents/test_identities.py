@@ -65,14 +65,8 @@ def test_every_group_of_every_rollout_is_complete(mode, slots):
 
 def test_groups_of_single_environments_side_by_side_are_not_mixed_up():
     verifier = FunctionVerifier(hash_reward, alphabet=ALPHABET)
-    settings = {
-        "verifier": verifier,
-        "problems": PROMPTS,
-        "test_fraction": 0.0,
-        "group_size": 2,
-        "max_prompt_tokens": 8,
-    }
-    envs = gym.vector.SyncVectorEnv([lambda: gym.make("TextGen-v0", max_new_tokens=4, **settings)] * 2)
+    settings = {"problems": PROMPTS, "test_fraction": 0.0, "group_size": 2, "max_prompt_tokens": 8, "max_new_tokens": 4}
+    envs = gym.vector.SyncVectorEnv([lambda: gym.make("TextGen-v0", verifier=verifier, **settings)] * 2)
     assert_groups_share_their_prompt(collect(tiny_policy("gpt2", envs), envs, 8))
 
 

@@ -14,15 +14,7 @@ from rlenv import agents, verifiers
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-MAKERS = [
-    "make_api",
-    "make_hooks",
-    "make_notebooks",
-    "make_performance",
-    "make_settings",
-    "make_verifiers",
-    "make_walk",
-]
+MAKERS = [f"make_{page}" for page in ("api", "hooks", "notebooks", "performance", "settings", "verifiers", "walk")]
 FIGURE = re.compile(r"-?\d+\.\d+")
 URL = r"""["']?((?:https?:)?//[^"'\s>)]+)"""
 FROM_ELSEWHERE = rf"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)={URL}|(?:url\(|@import)\s*{URL}"""

@@ -35,19 +35,11 @@ def test_in_bfloat16_it_acts_as_it_is_trained_within_the_limit(policy: LanguageM
 
 
 def test_greedy_episodes_are_what_transformers_generates(policy: LanguageModelPolicy, envs: Any) -> None:
-    task, episodes = envs.task, greedy_episodes(policy, envs, 16)
+    encoding, episodes = envs.task.encoding, greedy_episodes(policy, envs, 16)
     assert len(episodes) > 12
     for prompt, written in episodes.items():
-        assert written == generated(
-            policy.model,
-            list(prompt),
-            task.encoding.vocab_size,
-            task.encoding.max_new_tokens,
-            task.encoding.eos_token_id,
-        )
-    assert any(written[-1] == task.encoding.eos_token_id for written in episodes.values()), (
-        "an answer that the end token ends"
-    )
+        assert written == generated(policy.model, prompt, encoding)
+    assert any(written[-1] == encoding.eos_token_id for written in episodes.values()), "one that the end token ends"
 
 
 @torch.no_grad()

@@ -258,9 +258,8 @@ def test_a_prompt_without_a_chat_template_ends_with_the_cue_and_a_conversation_d
     assert plain == {"What is 40 + 3?\n": f"What is 40 + 3? {ASKED}\nSolution:", "40 + 3 =": "40 + 3 ="}
     cued, bare = (shown(asking(cue=cue, tokenizer=chatml(), chat=True)) for cue in ("\nSolution:", None))
     assert cued == bare and "Solution" not in "".join(cued.values())
-    assert asking(cue="\nSolution:").encoding.max_prompt_tokens == asking().encoding.max_prompt_tokens + len(
-        "Solution:"
-    )
+    longest, without = (asking(cue=cue).encoding.max_prompt_tokens for cue in ("\nSolution:", None))
+    assert longest == without + len("Solution:")
 
 
 @pytest.mark.parametrize(

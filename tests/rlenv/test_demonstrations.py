@@ -61,9 +61,8 @@ def test_listed_problems_may_have_a_column_of_turns(tmp_path):
 
     task = task_of(FromFile(), problems=str(path), max_reply_tokens=12)
     shown = demonstrate(task, 0, 2)
-    said = [
-        task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)
-    ]
+    rows = zip(shown.actions, shown.mask, strict=True)
+    said = [task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in rows]
     assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.encoding.max_new_tokens == 7
 
 

@@ -41,13 +41,9 @@ def test_a_single_split_is_divided_by_the_hash_as_a_file_is(tmp_path, monkeypatc
     serve(monkeypatch, tmp_path, "org/sums", {"test": rows})
     datasets.DatasetDict(test=datasets.Dataset.from_list(rows)).save_to_disk(tmp_path / "copy")
     for problems in ("hf:org/sums", tmp_path / "copy"):
-        found = {
-            split: [
-                each.prompt
-                for each in TextGenTask("exact", problems=problems, tokenizer="train:260", split=split).stream.listed
-            ]
-            for split in ("train", "test")
-        }
+        made = {"problems": problems, "tokenizer": "train:260"}
+        listed = {split: TextGenTask("exact", **made, split=split).stream.listed for split in ("train", "test")}
+        found = {split: [each.prompt for each in problems] for split, problems in listed.items()}
         assert 0 < len(found["test"]) < len(found["train"])
         assert sorted(found["train"] + found["test"]) == sorted(row["prompt"] for row in rows)
 

@@ -428,12 +428,8 @@ def posed(**settings):
         for n in range(70):
             found.append(task.stream[n])
             task.stream.record(found[-1], n % 3 > 0)
-    limits = (
-        task.encoding.max_prompt_tokens,
-        task.encoding.max_new_tokens,
-        task.encoding.skipped_prompts,
-        task.stream.sizes,
-    )
+    encoding = task.encoding
+    limits = encoding.max_prompt_tokens, encoding.max_new_tokens, encoding.skipped_prompts, task.stream.sizes
     return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
 
 

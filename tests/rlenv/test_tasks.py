@@ -87,9 +87,8 @@ def test_arguments_replace_those_of_the_task(served):
 
 def test_another_verifier_takes_neither_arguments_nor_request(served):
     served("gsm8k")
-    task = TextGenTask(
-        **expanded("gsm8k", verifier=lambda completions: [0.0], columns={"answer": "question"}), tokenizer=CHARACTERS
-    )
+    given = expanded("gsm8k", verifier=lambda completions: [0.0], columns={"answer": "question"})
+    task = TextGenTask(**given, tokenizer=CHARACTERS)
     problem = task.encoding.listed[0]
     assert problem.text.startswith(problem.answer) and problem.answer.startswith("Ann")
     assert task.encoding.encoder.asked(problem.prompt) == problem.prompt

@@ -154,12 +154,8 @@ SPLIT = [
     ],
 )
 def test_the_verifier_or_the_listed_problems_say_how_long_prompts_and_completions_are(settings, prompt, new):
-    task = TextGenTask(**{"verifier": Silent(), "test_fraction": 0.0, **settings})
-    assert (task.encoding.max_prompt_tokens, task.encoding.max_new_tokens, task.encoding.max_length) == (
-        prompt,
-        new,
-        prompt + new,
-    )
+    made = TextGenTask(**{"verifier": Silent(), "test_fraction": 0.0, **settings}).encoding
+    assert (made.max_prompt_tokens, made.max_new_tokens, made.max_length) == (prompt, new, prompt + new)
 
 
 def test_characters_of_listed_problems_and_demonstrations_join_the_alphabet_in_a_fixed_order():

@@ -170,10 +170,8 @@ def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conver
     end, end_of_turn = tokenizer.convert_tokens_to_ids(list(ENDS[name]))
     asked = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in ("1+1=", "2+0=")]
     for task, last in ((exact(tokenizer, [Problem("a", "2")]), end), (exact(tokenizer, asked), end_of_turn)):
-        assert (
-            task.encoding.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn]))
-            and task.encoding.eos_token_id == last
-        )
+        ends = tuple(dict.fromkeys([end, end_of_turn]))
+        assert (task.encoding.stop_token_ids, task.encoding.eos_token_id) == (ends, last)
         shown = demonstrate(task, 0, 3)
         lasts = shown.actions.gather(1, shown.mask.sum(1, keepdim=True) - 1)
         assert set(lasts[:, 0].tolist()) == {last}
@@ -227,7 +225,5 @@ def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_res
     task = exact(OWN[name](), stop_strings=["<pad>a"])
     a = task.encoding.encoder.ids(["a few" if name == "trained" else "ab"])[0]
     assert task.encoding.at_stop_string([[0, *a], a]) == [True, False]
-    assert task.encoding.texts([[*a, 0, *a], a]) == [
-        f"{task.encoding.tokenizer.decode(a)}a",
-        task.encoding.tokenizer.decode(a),
-    ]
+    text = task.encoding.tokenizer.decode(a)
+    assert task.encoding.texts([[*a, 0, *a], a]) == [f"{text}a", text]

@@ -80,9 +80,8 @@ def test_settings_and_a_share_of_the_memory_reach_every_run_and_the_kl_those_tha
     tmp_path, monkeypatch
 ):
     planned = []
-    monkeypatch.setattr(
-        "rlenv._scripts.jobs.comparison.passes", lambda config, together: planned.append(together) or 40
-    )
+    passes = lambda config, together: planned.append(together) or 40  # noqa: E731
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.passes", passes)
     few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
     runs, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
     assert all(run["settings"] == {"num_epochs": 3} and run["micro_batch_tokens"] == 40 for run in runs)
@@ -277,14 +276,8 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
 
 def test_a_problem_that_is_asked_many_times_is_one_for_the_interval_of_a_difference():
     for figure in ("success_rate", "mean_reward"):
-        before = {
-            "episodes": 2000,
-            "problems": 4,
-            "success_rate": None,
-            "mean_reward": 0.5,
-            "reward_std": 0.5,
-            figure: 0.5,
-        }
+        before = {"episodes": 2000, "problems": 4, "success_rate": None, "mean_reward": 0.5, "reward_std": 0.5}
+        before |= {figure: 0.5}
         assert worse(before, before | {figure: 0.25}) is None
         assert worse(before | {"problems": 2000}, before | {figure: 0.25, "problems": 2000})
 

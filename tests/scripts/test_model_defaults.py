@@ -50,18 +50,8 @@ def test_supervised_training_names_its_own_rate_and_steps(folder, tmp_path):
     """Three demonstrations in steps of two: each pass takes two steps, and no reward is learned from."""
     path = tmp_path / "sums.jsonl"
     path.write_text("".join(f'{{"prompt": "{n}+{n}=", "answer": "{2 * n}"}}\n' for n in (1, 2, 3)))
-    options = ["--model", folder, "--problems", path, "--test-fraction", "0", "--sft-batch-size", "2"]
-    options += [
-        "--device",
-        "cpu",
-        "--max-new-tokens",
-        "8",
-        "--sft-learning-rate",
-        "0.004",
-        "--overwrite",
-        "--log-dir",
-        tmp_path / "run",
-    ]
+    options = ["--model", folder, "--problems", path, "--test-fraction", 0, "--sft-batch-size", 2, "--device", "cpu"]
+    options += ["--max-new-tokens", 8, "--sft-learning-rate", 0.004, "--overwrite", "--log-dir", tmp_path / "run"]
     lines = []
     for amount in (["--epochs", "3"], ["--sft-steps", "5"]):
         outcome = inprocess.run("sft", *options, *amount)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -145,13 +146,12 @@ def greedy_episodes(policy: LanguageModelPolicy, envs: Any, count: int = 32) -> 
 
 
 @torch.no_grad()
-def generated(model: PreTrainedModel, prompt: list[int], vocab_size: int, max_new_tokens: int, end: int) -> list[int]:
-    """Return transformers' greedy completion with its end token, over the first `vocab_size` tokens."""
-    beyond = list(range(vocab_size, model.config.get_text_config().vocab_size)) or None
+def generated(model: PreTrainedModel, prompt: Sequence[int], encoding: Any) -> list[int]:
+    """Return transformers' greedy completion with its end token, over the tokens of an environment."""
+    beyond = list(range(encoding.vocab_size, model.config.get_text_config().vocab_size)) or None
     ids = torch.tensor([prompt])
-    ends = {"eos_token_id": end, "pad_token_id": end}
     made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens,
-        suppress_tokens=beyond, **ends,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=encoding.max_new_tokens,
+        suppress_tokens=beyond, eos_token_id=encoding.eos_token_id, pad_token_id=encoding.eos_token_id,
     )  # fmt: skip
     return made[0, len(prompt) :].tolist()

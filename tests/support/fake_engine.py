@@ -21,14 +21,7 @@ class FakeEngine(Engine):
     """
 
     def __init__(
-        self,
-        policy,
-        surplus=0,
-        short=10**6,
-        shuffles=False,
-        sent=None,
-        keeps_prefixes=False,
-        temperature=1.0,
+        self, policy, surplus=0, short=10**6, shuffles=False, sent=None, keeps_prefixes=False, temperature=1.0
     ):
         self.policy, self.model = policy, copy.deepcopy(policy.model)
         self.surplus, self.short, self.shuffles = surplus, short, shuffles

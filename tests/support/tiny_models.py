@@ -10,12 +10,7 @@ import zlib
 import gymnasium as gym
 import torch
 from chat_families import chatml
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    MistralConfig,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.agents import LanguageModelPolicy

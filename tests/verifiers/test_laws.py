@@ -32,21 +32,14 @@ FRAGMENTS = [
 
 
 def test_none_that_is_slow_or_isolated_is_judged_in_this_process():
-    assert {name for name in PURE if OURS[name].execution.isolated or OURS[name].execution.slow} <= {
-        "json_schema"
-    }  # for endless schemas
+    apart = {name for name in PURE if OURS[name].execution.isolated or OURS[name].execution.slow}
+    assert apart <= {"json_schema"}, "for endless schemas"
 
 
 def completions(verifier, problem):
     """Text of every kind: from all of Unicode, and near to what the verifier reads."""
-    near = [
-        *FRAGMENTS,
-        problem.prompt,
-        problem.answer,
-        verifier.demonstration(problem),
-        *verifier.probes(problem).right,
-    ]
-    near += [str(choice) for choice in problem.metadata.get("choices", ())]
+    near = [*FRAGMENTS, problem.prompt, problem.answer, verifier.demonstration(problem)]
+    near += [*verifier.probes(problem).right, *map(str, problem.metadata.get("choices", ()))]
     fragments = st.sampled_from(near)
     repeated = st.builds(lambda text, times: (text * times)[:100_000], fragments, st.sampled_from([2, 40, 5_000]))
     return st.one_of(
