@@ -20,7 +20,6 @@ from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
 from ..rollouts.collector import OnStep
 from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, seed_of
-from ..settings import declared_by
 from .loop import Loop
 
 if TYPE_CHECKING:
@@ -236,7 +235,8 @@ class Agent(Loop):
                     raise ValueError(f"set_env: {shown}")
             self.policy.adopt_tokenizer(made.metadata)
             self.use_env(made)
-        self.make_envs, self.origin, vars(self)["env_kwargs"] = make, origin, env_kwargs
+        self.make_envs, self.origin = make, origin
+        self._set_fixed(env_kwargs=env_kwargs)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.
@@ -244,7 +244,7 @@ class Agent(Loop):
         No global generator is seeded, since none is used.
         """
         if seed is not None:
-            vars(self)["seed"] = declared_by(type(self))["seed"].check(seed)
+            self._set_fixed(seed=seed)
             self.generators.seed(self.seed)
             self.collector.seed(seed_of(self.env, self.seed))
             self.moment = None

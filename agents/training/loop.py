@@ -94,6 +94,7 @@ class Loop(Algorithm):
     policy: Converted[str | Path | Policy | SavedPolicy | torch.nn.Module, Policy] = argument(kw_only=False)
     env: Converted[str | Env | VectorEnv | VecEnv, VectorEnv] = argument(kw_only=False)
     _is_made = False  # whether the constructor has ended
+    remaining = 1.0
 
     def __post_init__(self) -> None:
         policy: Any = self.policy  # as it was given
@@ -118,7 +119,7 @@ class Loop(Algorithm):
         other_signal = self.needs_teacher or self.reply_coef
         self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        self.evaluation_seconds, self.remaining = 0.0, 1.0
+        self.evaluation_seconds = 0.0
         self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
@@ -144,6 +145,11 @@ class Loop(Algorithm):
                 )
             value = self._kept(one, value)
         super().__setattr__(name, value)
+
+    def _set_fixed(self, **values: Any) -> None:
+        """Set settings that are fixed for everybody but the agent itself."""
+        for name, value in values.items():
+            super().__setattr__(name, self._kept(self._declared[name], value))
 
     def _kept(self, one: Setting, value: Any) -> Any:
         """Return the value of a setting, checked; for None the default for the kind of policy, if there is one."""
@@ -193,7 +199,7 @@ class Loop(Algorithm):
         self.env = env
         self._vec_env: VecEnv | None = None
         self.moment: dict[str, Any] | None = None
-        vars(self).update(group_size=size, num_envs=sum(processes.gather(env.num_envs)))  # fixed, but for this
+        self._set_fixed(group_size=size, num_envs=sum(processes.gather(env.num_envs)))
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
         if self.teaching is not None:
@@ -360,9 +366,9 @@ class Loop(Algorithm):
         callback.on_training_start({"total_timesteps": goal}, globals())
         try:
             while getattr(self, counter) < goal:
+                self.remaining = 1.0 - getattr(self, counter) / goal
                 self._check_together()
                 self.anchor.check_kept()
-                self.remaining = 1.0 - getattr(self, counter) / goal
                 self.moment, self.updating = moment_of(self), False
                 rollout = self.collect_rollout(callback)
                 if rollout is None:

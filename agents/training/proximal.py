@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checks import Scheduled, check_number
@@ -88,11 +87,14 @@ class ProximalAgent(PassesAgent):
     )
 
     @override
-    def setup(self, env: VectorEnv, group_size: int | None) -> None:
-        super().setup(env, group_size)
-        if self.max_ratio is not None:
-            high = self.clip_range_high or self.clip_range
-            check_number("max_ratio", self.max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
+    def _check_together(self) -> None:
+        super()._check_together()
+        _, high, most = self.bounds
+        if most is not None and most <= 1 + high:
+            raise ValueError(
+                f"max_ratio={most:g} has to be above 1 + clip_range_high = {1 + high:g} (clip_range, if that is None); "
+                "raise it, or lower these; None for no bound"
+            )
 
     def present(self, name: str) -> Any:
         """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""

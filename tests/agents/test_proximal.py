@@ -195,3 +195,11 @@ def test_the_upper_end_of_the_ratio_follows_the_lower_one_unless_it_is_given(tmp
     agent.save(tmp_path)
     assert PPO.load(tmp_path, clip_range=0.2).bounds == (0.2, 0.2, None)
     assert PPO.load(tmp_path, clip_range=0.2, clip_range_high=0.4).bounds == (0.2, 0.4, None)
+
+
+@pytest.mark.parametrize(("name", "value"), [("clip_range", 0.5), ("clip_range_high", lambda left: 1 - left / 2)])
+def test_the_bound_of_the_ratio_is_compared_with_a_range_that_is_set_later(name, value):
+    agent = PPO("MlpPolicy", "CartPole-v1", max_ratio=1.3, episodes_per_update=2, device="cpu")
+    setattr(agent, name, value)
+    with pytest.raises(ValueError, match=r"max_ratio=1.3 .* 1\.5"):
+        agent.learn(total_episodes=2)
