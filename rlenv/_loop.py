@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+_loops: dict[str, tuple[AbstractEventLoop, threading.Thread]] = {}
+_making = threading.RLock()  # two threads that ask first get the same loop
 
 
 def wait_for(result: Any, whose: str = "coroutines") -> Any:
     """Return a result, of a coroutine at its end, even if an event loop is already running (as in a notebook).
 
     Coroutines of one kind share a loop, so that a connection which one call opens serves the next. The user's may
-    block it, so requests with a deadline have another.
+    block it, so requests with a deadline and worker processes have others.
     """
     if not inspect.isawaitable(result):
         return result
@@ -44,24 +47,32 @@ def wait_for(result: Any, whose: str = "coroutines") -> Any:
     return value
 
 
-def in_their_loop() -> bool:
-    """Tell whether the caller runs in the loop of users' coroutines, which cannot run others until it returns.
+def begin(coroutine: Coroutine[Any, Any, Any], whose: str) -> Future[Any]:
+    """Start a coroutine in the loop of its kind; return the future of its result."""
+    import asyncio
+
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop(whose)[0])
+
+
+def runs_in(whose: str = "coroutines") -> bool:
+    """Tell whether the caller runs in the loop of this kind, which cannot run others until it returns.
 
     The loop is made if there is none, so that threads that begin afterwards find the same.
     """
-    return threading.current_thread() is _loop("coroutines")[1]
+    return threading.current_thread() is _loop(whose)[1]
 
 
-@cache
 def _loop(whose: str) -> tuple[AbstractEventLoop, threading.Thread]:
     """Return the loop and the thread in which it runs until the process ends."""
     import asyncio
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name=whose, daemon=True)
-    thread.start()
-    return loop, thread
+    with _making:
+        if whose not in _loops:
+            loop = asyncio.new_event_loop()
+            _loops[whose] = loop, threading.Thread(target=loop.run_forever, name=whose, daemon=True)
+            _loops[whose][1].start()
+        return _loops[whose]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_loop.cache_clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_loops.clear)  # threads do not survive a fork

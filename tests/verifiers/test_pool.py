@@ -14,8 +14,9 @@ import cloudpickle
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, open_descriptors, processes_of
 
+from rlenv._loop import runs_in
 from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, isolate
-from rlenv.verifiers.sandbox import worker
+from rlenv.verifiers.sandbox import pool, worker
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -29,6 +30,7 @@ def judged(monkeypatch):
     """Return a function that judges completions one after another, and see that nothing is left of the workers."""
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
+    runs_in(pool.LOOP)  # the loop of all pools has descriptors, too
     before, started = open_descriptors(), []
 
     def judge(verifier, completions, timeout=LATE / 2):
@@ -246,7 +248,7 @@ def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, monkeypat
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
     pool = Isolated(verifier, workers=1)
     futures = pool.submit([ASKED] * 2, ["", ""])
-    assert eventually(lambda: pool._threads.busy)
+    assert eventually(lambda: pool._workers.running)
     closing = threading.Thread(target=pool.close, daemon=True)
     closing.start()
     assert [future.result(LATE).status for future in futures] == ["error", "error"]

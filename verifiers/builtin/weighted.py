@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlenv._loop import in_their_loop
+from rlenv._loop import runs_in
 from rlenv._status import VERIFIER_FAILED
 
 from ..base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
@@ -76,7 +76,7 @@ class Weighted(WithPoser):
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         waits = [name for name, judge in self.judges.items() if getattr(judge, "is_async", False)]
-        if waits and in_their_loop():
+        if waits and runs_in():
             waits = []
         with ThreadPoolExecutor(max(len(waits), 1)) as beside:  # coroutines wait side by side
             begun = {name: beside.submit(self.judges[name].verify_batch, problems, completions) for name in waits}

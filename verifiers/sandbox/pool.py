@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pickle
-import queue
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,12 +16,14 @@ from typing import Any
 import cloudpickle
 
 from rlenv._checks import check_count
+from rlenv._loop import begin, runs_in
 
 from ..base import MiscountError, Problem, Reply, Verdict, Verifier, describe
 from ..plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
 MEMORY_MB = 2048
+LOOP = "workers"
 Reader = Callable[[dict[str, Any]], Any]  # makes a verdict or a reply of a worker's answer
 
 
@@ -55,8 +57,8 @@ class Isolated:
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
-        self._threads = _Threads(payload, workers, self.timeout, memory_mb)
-        self._finalizer = weakref.finalize(self, self._threads.close)
+        self._workers = _Workers(payload, workers, self.timeout, memory_mb)
+        self._finalizer = weakref.finalize(self, self._workers.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
@@ -67,7 +69,7 @@ class Isolated:
         Raises:
             RuntimeError: if it was closed.
         """
-        return [self._threads.submit(pair, _verdict) for pair in zip(problems, completions, strict=True)]
+        return [self._workers.submit(pair, _verdict) for pair in zip(problems, completions, strict=True)]
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion."""
@@ -87,24 +89,23 @@ class Isolated:
             asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
         """
         questions = [(problem, tuple(turns), out) for problem, turns, out in asked]
-        return [self._threads.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
+        return [self._workers.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
 
     def close(self) -> None:
         """Kill the workers; verdicts that are still being waited for get the status "error"."""
         self._finalizer()
 
 
-class _Threads:
-    """Threads that each drive one worker; they wait on pipes, where Python's global lock is free."""
+class _Workers:
+    """Worker processes, driven by one event loop; they start when they are needed."""
 
     def __init__(self, verifier: bytes, workers: int, timeout: float, memory_mb: int) -> None:
-        self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, timeout, memory_mb
-        self.jobs: queue.SimpleQueue[tuple[Future[Any], bytes, Reader] | None] = queue.SimpleQueue()
-        self.threads: list[threading.Thread] = []
-        self.busy: set[Worker] = set()
+        self.verifier, self.timeout, self.memory_mb, self.most = verifier, timeout, memory_mb, workers
+        self.free = asyncio.Semaphore(workers)
+        self.running: set[Worker] = set()
+        self.idle: list[Worker] = []
         self.lock = threading.RLock()  # garbage collection may close a pool in any thread
-        self.waiting = 0
-        self.closed = False
+        self.used = self.closed = False
 
     def submit(self, question: tuple[Any, ...], read: Reader) -> Future[Any]:
         future: Future[Any] = Future()
@@ -116,97 +117,67 @@ class _Threads:
         with self.lock:
             if self.closed:
                 raise RuntimeError("the verifier was closed")
-            if len(self.threads) < min(self.workers, self.waiting + 1) and (reason := self._grow()):
-                future.set_result(read(_failure(reason)))
-                return future
-            self.waiting += 1
-            self.jobs.put((future, message, read))
+            self.used = True
+            begin(self._judge(future, message, read), LOOP)
         return future
 
     def close(self) -> None:
         with self.lock:
-            if self.closed:
-                return
-            self.closed = True
-            workers = list(self.busy)
-        for _ in self.threads:
-            self.jobs.put(None)
-        for worker in workers:
+            begun, self.closed = self.used and not self.closed, True
+        if begun:
+            ended = begin(self._end(), LOOP)
+            if not runs_in(LOOP):
+                ended.result()
+
+    async def _end(self) -> None:
+        for worker in self.running:
             worker.stop()  # interrupts the verdict in progress
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        for _ in range(self.most):  # after all that wait for a worker
+            await self.free.acquire()
+        for worker in self.idle:
+            await self._retire(worker)
 
-    def _grow(self) -> str:
-        """Start a thread; return the reason if the pool has none at all, else an empty string."""
-        thread = threading.Thread(target=self._serve, name="rlenv-verifier", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            return "" if self.threads else describe(error)
-        self.threads.append(thread)
-        return ""
-
-    def _serve(self) -> None:
-        """Judge until the pool closes. Every future gets a verdict, because somebody may wait for it."""
-        worker: Worker | None = None
-        while (job := self.jobs.get()) is not None:
-            future, message, read = job
-            wanted = future.set_running_or_notify_cancel()
-            if wanted:
-                result, worker = self._judge(worker, message, read)
-            with self.lock:
-                self.waiting -= 1
-            if wanted and isinstance(result, MiscountError):
-                future.set_exception(result)
-            elif wanted:
-                future.set_result(result)
-            del job, future  # whoever waited for the verdict may be garbage now, and this pool with them
+    async def _judge(self, future: Future[Any], message: bytes, read: Reader) -> None:
+        """Ask a worker that is free. Every future gets a verdict or a reply, because somebody may wait for it."""
+        async with self.free:
+            if not future.set_running_or_notify_cancel():
+                return
+            worker = self.idle.pop() if self.idle else None
+            try:
+                if self.closed:
+                    raise WorkerError("the verifier was closed")
+                worker = worker or await self._hire()
+                answer = await worker.ask(message, self.timeout)
+                leftover = answer.pop("leftover")  # processes that the verifier left running are killed with the worker
+                if "miscount" in answer:
+                    future.set_exception(MiscountError(answer["miscount"]))
+                else:
+                    future.set_result(read(answer))
+            except Exception as error:
+                gone, leftover = isinstance(error, WorkerError), True
+                reason = str(error) if gone else f"the worker's answer is not a verdict: {describe(error)}"
+                future.set_result(read(_failure(reason, late=isinstance(error, WorkerTimeoutError))))
+            if leftover and worker is not None:
+                await self._retire(worker)
+                worker = None
             if worker is None and not self.closed:  # now, so that the next verdict need not wait for it
                 with contextlib.suppress(WorkerError):  # the next verdict reports it
-                    worker = self._hire()
-        if worker is not None:
-            self._retire(worker)
+                    worker = await self._hire()
+            self.idle += [] if worker is None else [worker]
 
-    def _judge(self, worker: Worker | None, message: bytes, read: Reader) -> tuple[Any, Worker | None]:
-        """Return a verdict or reply, also after a failure, and the worker if it can be used again."""
-        try:
-            if self.closed:
-                raise WorkerError("the verifier was closed")
-            worker = worker or self._hire()
-            answer = worker.ask(message, self.timeout)
-            leftover = answer.pop("leftover")  # processes that the verifier left running are killed with the worker
-            if "miscount" in answer:
-                raise MiscountError(answer["miscount"])
-            result = read(answer)
-        except MiscountError as error:
-            result = error
-        except WorkerError as gone:
-            result, leftover = read(_failure(str(gone), late=isinstance(gone, WorkerTimeoutError))), True
-        except Exception as error:
-            result, leftover = read(_failure(f"the worker's answer is not a verdict: {describe(error)}")), True
-        if leftover and worker is not None:
-            self._retire(worker)
-            worker = None
-        return result, worker
-
-    def _hire(self) -> Worker:
+    async def _hire(self) -> Worker:
         worker = Worker(self.memory_mb)
-        with self.lock:
-            self.busy.add(worker)
-            if self.closed:
-                worker.stop()
+        self.running.add(worker)
         try:
-            worker.bring(self.verifier)
+            await worker.bring(self.verifier)
         except WorkerError:
-            self._retire(worker)
+            await self._retire(worker)
             raise
         return worker
 
-    def _retire(self, worker: Worker) -> None:
-        with self.lock:
-            self.busy.discard(worker)
-        worker.kill()
+    async def _retire(self, worker: Worker) -> None:
+        self.running.discard(worker)
+        await worker.kill()
 
 
 def _failure(reason: str, late: bool = False) -> dict[str, Any]:

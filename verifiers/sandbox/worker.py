@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import math
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ START_SECONDS = 60.0  # to import and unpickle the verifier
 PATIENCE = 0.25  # for the supervisor to kill everything below it; after that the trainer does
 END_SECONDS = 5.0  # for the supervisor to report how the worker ended
 CLEAR_SECONDS = 10.0  # after which processes that cannot be killed are left
-LONGEST_WAIT = 1e6  # seconds; poll() accepts at most 24 days
 ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes per verdict
 LAST_WORDS = 200
+MOMENT = 0.002  # seconds between two looks at a process that ends
 
 
 class WorkerError(Exception):
@@ -37,7 +37,7 @@ class WorkerTimeoutError(WorkerError):
 
 
 class Worker:
-    """A separate process for a verifier, which `bring` sends there.
+    """A separate process for a verifier, which `bring` sends there; the running event loop reads what it writes.
 
     Args:
         memory_mb: limit on its address space, in MiB.
@@ -49,7 +49,6 @@ class Worker:
     def __init__(self, memory_mb: int) -> None:
         self._words, self._printed, self._asked = b"", 0, 0
         self._fault: WorkerError | None = None  # in its output
-        self._reading = threading.Lock()  # of its output
         with contextlib.ExitStack() as unless_started:
             try:
                 self._pipe, theirs = map(unless_started.enter_context, socket.socketpair())
@@ -68,135 +67,123 @@ class Worker:
                 raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
             theirs.close()
             unless_started.pop_all()
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
-        os.set_blocking(self._output.fileno(), False)
-        self._listener = threading.Thread(target=self._listen, name="rlenv-output", daemon=True)
-        self._listener.start()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._control, self._output, self._loop = self._process.stdin, self._process.stdout, asyncio.get_running_loop()
+        for end in (self._pipe, self._output):
+            os.set_blocking(end.fileno(), False)
+        self._loop.add_reader(self._output, self._listen)
 
-    def bring(self, verifier: bytes) -> None:
+    async def bring(self, verifier: bytes) -> None:
         """Send the user's modules and a verifier, pickled in this order, to the worker.
 
         Raises:
             WorkerError: if the verifier cannot be unpickled there.
         """
-        answer = self.ask(verifier, START_SECONDS)
+        answer = await self.ask(verifier, START_SECONDS)
         if answer.get("status") != "ready":
             raise WorkerError(f"the verifier cannot be moved to a worker process: {answer.get('reason')}")
 
-    def ask(self, message: bytes, seconds: float) -> dict[str, Any]:
+    async def ask(self, message: bytes, seconds: float) -> dict[str, Any]:
         """Return the worker's answer to a message.
 
         Raises:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
             WorkerError: if the worker died, or was killed because its output is too long or not an answer.
         """
-        limit = min(seconds, LONGEST_WAIT)
-        deadline, self._printed = time.monotonic() + limit, 0
-        self._asked += 1
+        self._asked, self._printed = self._asked + 1, 0
         try:
-            self._pipe.settimeout(limit)
-            self._pipe.sendall(HEADER.pack(self._asked, len(message)) + message)
-            answer = self._answer(deadline)
-            self._count_output()  # all of it that came before the answer
+            async with asyncio.timeout(seconds):
+                await self._loop.sock_sendall(self._pipe, HEADER.pack(self._asked, len(message)) + message)
+                answer = await self._answer()
+            self._listen()  # to all of it that came before the answer
             if self._fault is None:
                 return answer
             fault = self._fault
         except TimeoutError:
             fault = WorkerTimeoutError(f"no answer within {seconds:g} s")
         except (EOFError, OSError):
-            fault = self._fault or WorkerError(self._end())
+            fault = self._fault or WorkerError(await self._end())
         except Exception as error:  # such as an answer that is not JSON
             fault = WorkerError(f"asking the worker failed: {describe(error)}")
-        self.kill()
+        await self.kill()
         raise fault
 
     def stop(self) -> None:
         """Kill the worker and everything it started; a caller that waits for an answer gets a `WorkerError`."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._control.close()
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """Kill the worker and everything it started, and close its pipes."""
         self.stop()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:  # the supervisor was stopped or slowed down
-            self._clear_away()
-        self._listener.join(PATIENCE)
+        if not await self._ended(PATIENCE):  # the supervisor was stopped or slowed down
+            await self._clear_away()
+        if not self._output.closed:
+            self._loop.remove_reader(self._output)
+            self._output.close()
         self._pipe.close()
 
-    def _clear_away(self) -> None:
+    async def _ended(self, seconds: float) -> bool:
+        """Wait for the supervisor to end; tell whether it did."""
+        deadline = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(MOMENT)
+        return self._process.returncode is not None
+
+    async def _clear_away(self) -> None:
         """Kill everything below the supervisor, then the supervisor, which adopts orphans."""
         deadline = time.monotonic() + CLEAR_SECONDS
         while (left := descendants(self._process.pid)) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(0.002)
+            await asyncio.sleep(MOMENT)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        await self._ended(math.inf)
 
-    def _answer(self, deadline: float) -> dict[str, Any]:
+    async def _answer(self) -> dict[str, Any]:
         """Read the answer to the last message; drop late answers to earlier ones."""
         while True:
-            number, length = HEADER.unpack(self._read(HEADER.size, deadline))
+            number, length = HEADER.unpack(await self._read(HEADER.size))
             if number > self._asked:
                 raise ValueError("the worker answered a question that was not asked")
             if length > ANSWER_LIMIT:
                 raise ValueError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
-            body = self._read(length, deadline)
+            body = await self._read(length)
             if number == self._asked:
                 answer = json.loads(body)
                 if not isinstance(answer, dict):
                     raise ValueError("the worker's answer is not a mapping")
                 return answer
 
-    def _read(self, size: int, deadline: float) -> bytes:
+    async def _read(self, size: int) -> bytes:
         received = b""
         while len(received) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._pipe.settimeout(left)
-            part = self._pipe.recv(size - len(received))
+            part = await self._loop.sock_recv(self._pipe, size - len(received))
             if not part:
                 raise EOFError
             received += part
         return received
 
     def _listen(self) -> None:
-        """Read the verifier's output to its end, also while nobody asks."""
-        readable = select.poll()  # select() does not support descriptors above 1023
-        readable.register(self._output, select.POLLIN)
-        while self._count_output():
-            readable.poll()
-        with self._reading:
-            self._output.close()
+        """Count the bytes that the verifier has printed, keep the last ones, and end a verifier of too many."""
+        while not self._output.closed and (printed := self._output.read(1 << 16)) is not None:
+            if not printed:
+                self._loop.remove_reader(self._output)
+                return
+            self._printed += len(printed)
+            self._words = (self._words + printed)[-LAST_WORDS:]
+            if self._printed > OUTPUT_LIMIT:
+                self._fault = WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
+                self.stop()
+                return
 
-    def _count_output(self) -> bool:
-        """Count the bytes printed by now, keep the last ones, and end a verifier of too many; False at their end."""
-        with self._reading:
-            while not self._output.closed:
-                printed = self._output.read(1 << 16)
-                if not printed:
-                    return printed is None  # there may be more
-                self._printed += len(printed)
-                self._words = (self._words + printed)[-LAST_WORDS:]
-                if self._printed > OUTPUT_LIMIT:
-                    self._fault = WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
-                    self.stop()
-                    return True
-            return False
-
-    def _end(self) -> str:
+    async def _end(self) -> str:
         """Return how a worker ended by itself."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
-        self._listener.join(PATIENCE)
+        await self._ended(END_SECONDS)
+        self._listen()
         words = " ".join(self._words.decode("utf-8", "replace").split())
-        self.kill()
+        await self.kill()
         code = self._process.returncode
         number = -code if code < 0 else code - 128
         how = f"was killed by signal {number}" if number > 0 else f"exited with code {code}"
