@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlenv.verifiers import Problem
+from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.conversation import shown
 
 from .encoder import STOP, STRING
@@ -89,12 +90,12 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     turns: Any = task.verifier.demonstration_turns(problem, rng)
     if isinstance(turns, str):
         raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
-    if len(turns) > 1 and task.dialogues is None:
+    if len(turns) > 1 and not has_dialogues(task.verifier):
         raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
     actions = [turn_tokens(encoding, problem, text) for text in turns or [""]]
     if (longest := max(map(len, actions))) > encoding.max_new_tokens:
         raise _LongTurnError(longest)
-    episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.other_side.begin(problem)
+    episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.responder.begin(problem)
     try:
         for count, ids in enumerate(actions, 1):
             episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
@@ -114,8 +115,7 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
 
 def _reply(task: TextGenTask, turn: Turn) -> list[int] | str:
     """Return the tokens of the reply to a turn, or why the episode ends with it."""
-    assert task.dialogues is not None
-    (answer,) = task.dialogues.answer([turn])
+    (answer,) = task.responder.answer([turn])
     if answer.tokens is not None:
         return answer.tokens
     has = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate, make_verifier
-from rlenv.verifiers.base import MiscountError, checked, describe
+from rlenv.verifiers.base import MiscountError, checked, describe, has_dialogues
 from rlenv.verifiers.conversation import Message
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
@@ -104,11 +104,14 @@ class Judge:
         return [self([problem], [text])[0] for problem, text in zip(problems, completions, strict=True)]
 
     def replies(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Reply]:
-        """Return the replies to the last turns of dialogues, or the verdicts on dialogues that are out of budget.
+        """Return the replies to the last turns, of completions the verdicts; or verdicts on episodes out of budget.
 
         Raises:
             ValueError: if a dialogue returns something else.
         """
+        if not (out_of_budget or has_dialogues(self.verifier)):
+            problems, completions = [each.problem for each in exchanges], [each.turns[-1] for each in exchanges]
+            return [Reply(verdict=verdict) for verdict in self(problems, completions)]
         if self.pool is not None:
             return [future.result() for future in self.ask(exchanges, out_of_budget)]
         if self.verifier.execution.waits and len(exchanges) > 1:

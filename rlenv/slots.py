@@ -6,20 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlenv.verifiers import Problem, Reply, Verdict
+from rlenv.verifiers.base import has_dialogues
 
 from .judge import Exchange, Judge
 from .problems import Prompt
-from .turns import Answer, Completions, Turn, verdict_info
-
-if TYPE_CHECKING:
-    from .dialogues import Dialogues
+from .turns import Answer, Responder, Turn, verdict_info
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Record = Callable[[Problem, dict[str, Any]], None]
@@ -82,7 +79,7 @@ class Slots:
     """The episodes in B slots.
 
     Args:
-        other_side: answers turns.
+        responder: answers turns.
         record: has a curriculum learn of verdicts that come late; None without one that listens.
         num_slots: B.
         late_verdicts: whether verdicts come late; see `TextGenVectorEnv`.
@@ -99,21 +96,20 @@ class Slots:
 
     def __init__(
         self,
-        other_side: Completions | Dialogues,
+        responder: Responder,
         record: Record | None,
         num_slots: int,
         late_verdicts: bool,
         late_replies: bool,
     ) -> None:
-        self.other_side, judge = other_side, other_side.judge
+        self.responder, judge = responder, responder.judge
         self.verdicts: LateVerdicts | None = None
         self.replies: LateReplies | None = None
         # Dialogues say with a verdict that an episode is over: it cannot come later.
-        if not isinstance(other_side, Completions):
+        if has_dialogues(judge.verifier):
             self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
         elif late_verdicts and (record or LateVerdicts.help(judge)):
             self.verdicts = LateVerdicts(judge, record)
-            self.other_side = replace(other_side, late=self.verdicts.submit)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)
@@ -124,7 +120,7 @@ class Slots:
         self.leave(rows)
         for row, prompt in zip(rows, prompts, strict=True):
             self.prompts[row], self.held[row] = prompt, len(prompt.tokens)
-            self.exchanges[row] = self.other_side.begin(prompt.problem)
+            self.exchanges[row] = self.responder.begin(prompt.problem)
 
     def leave(self, rows: Iterable[int]) -> None:
         """Give up the dialogues of these slots that are not over, and the replies that they wait for."""
@@ -132,7 +128,7 @@ class Slots:
             if self.replies is not None:
                 self.replies.drop(row)
             if row in self.exchanges:
-                self.other_side.judge.close(self.exchanges[row])
+                self.responder.judge.close(self.exchanges[row])
             self.waiting[row] = False
 
     def answer(self, turns: Mapping[int, Turn], going: int) -> dict[int, Answer]:
@@ -142,15 +138,20 @@ class Slots:
             turns: that ended in this step, by slot.
             going: the number of slots that have a turn to go on with.
         """
-        if self.replies is None:
-            return dict(zip(turns, self.other_side.answer(list(turns.values())), strict=True))
-        assert not isinstance(self.other_side, Completions)
-        self.other_side.say(list(turns.values()))
+        over = list(turns.values())
+        if self.replies is None and self.verdicts is None:
+            return dict(zip(turns, self.responder.answer(over), strict=True))
+        self.responder.say(over)
+        if self.verdicts is not None:
+            said = [turn.exchange for turn in over]
+            asked = self.verdicts.submit([each.problem for each in said], [each.turns[-1] for each in said])
+            return dict(zip(turns, self.responder.judged_later(over, asked), strict=True))
+        assert self.replies is not None
         self.replies.add(turns)
         answers: dict[int, Answer] = {}
         while most := self.replies.due(len(self.held), going):
             taken = self.replies.take(most)
-            followed = self.other_side.follow(*zip(*taken.values(), strict=True))
+            followed = self.responder.follow(*zip(*taken.values(), strict=True))
             going += sum(answer.tokens is not None for answer in followed)
             answers |= zip(taken, followed, strict=True)
         self.waiting = np.isin(np.arange(len(self.held)), list(self.replies))

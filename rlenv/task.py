@@ -20,12 +20,11 @@ from .forms import PARAMETERS, parted
 from .judge import Judge
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
-from .turns import Completions
+from .turns import Responder
 from .vocabulary import make_tokenizer
 
 if TYPE_CHECKING:
     from .curriculum import Curriculum, ThompsonChoice
-    from .dialogues import Dialogues
 
 _REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
 
@@ -78,14 +77,9 @@ class TextGenTask:
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
             check_inputs(self.verifier, [first])
-        self.dialogues: Dialogues | None = None
-        if has_dialogues(self.verifier):
-            from .dialogues import Dialogues  # for verifiers with these alone
-
-            self.dialogues = Dialogues(self.judge, encoding)
-        if self.dialogues is not None and self.judge.pool is not None:
+        if has_dialogues(self.verifier) and self.judge.pool is not None:
             check_replays(self.verifier, first)
-        self.other_side = self.dialogues or Completions(self.judge, encoding)  # answers turns
+        self.responder = Responder(self.judge, encoding)
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
         self._success, self._turn_began = None, len(self._tokens)
         self._leave()
-        self._exchange = self.task.other_side.begin(self._prompt.problem)
+        self._exchange = self.task.responder.begin(self._prompt.problem)
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -117,7 +117,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             return self._observation(), 0.0, False, False, {}
         over = Turn(self._exchange, turn, ending, self.task.encoding.max_length - len(self._tokens))
         self._done = True  # also if the verifier raises
-        (answer,) = self.task.other_side.answer([over])
+        (answer,) = self.task.responder.answer([over])
         self._done = answer.tokens is None
         if answer.tokens is None:
             self.task.record(self._exchange.problem, answer.info)

@@ -1,22 +1,29 @@
-"""Answers to turns: here the verdict on a completion, in `dialogues.py` a reply or the end of a dialogue."""
+"""Answers to turns that are over: a dialogue's replies, and the verdict that ends an episode."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlenv._status import VERIFIER_FAILED
-from rlenv.verifiers import Problem, Verdict
-from rlenv.verifiers.base import Scorer, is_success
+from rlenv.verifiers import Problem, Reply, Verdict
+from rlenv.verifiers.base import REPLIED, Completion, Scorer, has_dialogues, in_range, is_success
+from rlenv.verifiers.conversation import as_messages, text_of
 
 from .encoder import CUT
 from .encoding import Encoding
 from .judge import Exchange, Judge
 from .problems import is_level
 from .stream import arm_of
+
+UNSPELLABLE = "the reply has characters that cannot be written here"
+
+
+class TooLongError(ValueError):
+    """A reply has more tokens than it may have."""
 
 
 class Turn(NamedTuple):
@@ -52,37 +59,104 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completions:
-    """The other side of a task without dialogues: it has the only turn of an episode judged.
+class Responder:
+    """Answers the model's turns: a completion, which is the only one, with its verdict, others as a dialogue does.
 
     Args:
-        judge: judges completions.
-        encoding: of completions.
-        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
+        judge: asked for replies and verdicts.
+        encoding: of turns and replies.
     """
 
     judge: Judge
     encoding: Encoding
-    late: Callable[[Sequence[Problem], Sequence[str]], Sequence[Future[Any]]] | None = None
 
     def begin(self, problem: Problem) -> Exchange:
         """Return an episode that begins."""
-        return Exchange(problem, False, [])
+        return Exchange(problem, self.encoding.encoder.is_chat(problem.prompt), as_messages(problem.prompt))
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
-        """Return the ends of episodes whose completions ended in one step, judged as one batch."""
-        problems = [turn.exchange.problem for turn in turns]
-        texts = self.encoding.texts([turn.ids for turn in turns])
-        ends: list[tuple[float, dict[str, Any]]]
-        if self.late is not None:
-            ends = [(math.nan, {"verdict_future": future}) for future in self.late(problems, texts)]
-        else:
-            pairs = zip(problems, self.judge(problems, texts), strict=True)
-            ends = [(float(each.reward), verdict_info(self.judge.verifier, one, each)) for one, each in pairs]
-        return [
-            Answer(reward, {"completion": text, **info}, None, turn.ending == CUT)
-            for turn, text, (reward, info) in zip(turns, texts, ends, strict=True)
-        ]
+        """Return the answers to turns that ended in one step, asked for all together."""
+        self.say(turns)
+        return self.follow(turns, self.judge.replies([turn.exchange for turn in turns]))
+
+    def say(self, turns: Sequence[Turn]) -> None:
+        """Add turns that ended to their episodes."""
+        texts = self.encoding.texts([turn.ids for turn in turns], [turn.exchange.chat for turn in turns])
+        for turn, text in zip(turns, texts, strict=True):
+            if isinstance(text, Completion):
+                text.cut = turn.ending == CUT
+                text.prompt_tokens = self.encoding.max_length - turn.room - len(turn.ids)
+            turn.exchange.turns.append(text)
+            turn.exchange.messages.append({"role": "assistant", "content": str(text)})
+
+    def follow(self, turns: Sequence[Turn], given: Sequence[Reply]) -> list[Answer]:
+        """Return the answers that follow from the replies to turns."""
+        exchanges = [turn.exchange for turn in turns]
+        replies = [self._spelled(*pair) for pair in zip(turns, given, strict=True)]
+        spent = [row for row, (reply, tokens) in enumerate(replies) if reply.verdict is None and tokens is None]
+        last = self.judge.replies([exchanges[row] for row in spent], out_of_budget=True) if spent else []
+        verdicts = {row: reply.verdict for row, reply in zip(spent, last, strict=True)}
+        answers = []
+        for row, (turn, (reply, tokens)) in enumerate(zip(turns, replies, strict=True)):
+            turn.exchange.counts.update(reply.counts)
+            turn.exchange.paid += reply.reward
+            if tokens is not None:
+                turn.exchange.messages += as_messages(reply.content)
+                if REPLIED in self.judge.verifier.inputs:
+                    turn.exchange.turns[-1].reply = as_messages(reply.content)  # type: ignore[attr-defined]
+                info = {"reply": text_of(reply.content), "turn": turn.exchange.turns[-1], "appended": len(tokens)}
+                answers.append(Answer(float(reply.reward), info, tokens))
+            else:
+                verdict = verdicts.get(row, reply.verdict)
+                assert verdict is not None
+                verdict = in_range(self.judge.verifier, verdict, turn.exchange.paid)
+                info = self._end(turn) | verdict_info(self.judge.verifier, turn.exchange.problem, verdict)
+                cut = row in verdicts or turn.ending == CUT
+                answers.append(Answer(float(reply.reward + verdict.reward), info, None, cut))
+        return answers
+
+    def judged_later(self, turns: Sequence[Turn], verdicts: Sequence[Future[Any]]) -> list[Answer]:
+        """Return the ends of episodes whose verdicts come later; their rewards are NaN."""
+        infos = [{**self._end(turn), "verdict_future": each} for turn, each in zip(turns, verdicts, strict=True)]
+        return [Answer(math.nan, info, None, turn.ending == CUT) for turn, info in zip(turns, infos, strict=True)]
+
+    def _end(self, turn: Turn) -> dict[str, Any]:
+        """Close an episode; return the infos of its end, beside those of the verdict."""
+        said = turn.exchange
+        self.judge.close(said)
+        if not has_dialogues(self.judge.verifier):
+            return {"completion": said.turns[-1]}
+        return {**said.counts, "completion": said.turns[-1], "messages": said.messages, "turns": len(said.turns)}
+
+    def _spelled(self, turn: Turn, reply: Reply) -> tuple[Reply, list[int] | None]:
+        """Return a reply and its tokens; None if it ends the episode, or the turns or the context are used up."""
+        if reply.verdict is not None or len(turn.exchange.turns) == self.encoding.max_turns:
+            return reply, None
+        tokens = self._tokens(turn, reply)
+        if isinstance(tokens, ValueError):
+            fault, said = tokens, turn.exchange
+            why = str(fault) if isinstance(fault, TooLongError) else UNSPELLABLE
+            other = self.judge.verifier.turns.in_place(said.turns[-1], why)
+            if other is not None and isinstance(tokens := self._tokens(turn, other), list):
+                reply = other
+            elif isinstance(fault, TooLongError):
+                return reply if other is None else other, None
+            elif not self.judge.flag_errors:
+                raise fault
+            else:
+                return replace(reply, verdict=Verdict(0.0, status="error", reason=str(fault))), None
+        return reply, tokens if isinstance(tokens, list) and len(tokens) < turn.room else None
+
+    def _tokens(self, turn: Turn, reply: Reply) -> list[int] | ValueError:
+        """Return the tokens of a reply, or why it cannot be appended."""
+        said = turn.exchange
+        try:
+            tokens = self.encoding.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
+        except ValueError as error:
+            return error
+        if len(tokens) > self.encoding.max_reply_tokens:
+            return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.encoding.max_reply_tokens}")
+        return tokens
 
 
 def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = TextGenTask(**expanded(**task))
-        self._slots = Slots(self.task.other_side, self.task.listener, num_envs, late_verdicts, late_replies)
+        self._slots = Slots(self.task.responder, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {
             **self.metadata,
             "late_verdicts": self._slots.verdicts is not None,

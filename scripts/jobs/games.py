@@ -101,7 +101,7 @@ class PlayedGame:
         self.written = []
         if self.task is not None:
             click.echo(f"prompt  {quoted(info['prompt'])}")
-            turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
+            turns = "" if self.task.encoding.max_turns == 1 else f" per turn, {self.task.encoding.max_turns} turns"
             click.echo(f"        at most {self.task.encoding.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:

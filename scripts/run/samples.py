@@ -23,6 +23,7 @@ from rlenv.agents import Agent, Batch, Rollout
 from rlenv.agents.rollout import ENV_RETURN, PARTS
 from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
+from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.conversation import text_of
 
 from ..process.terminal import console, plain
@@ -121,7 +122,7 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
         Per turn `text`, `tokens` (how many), `reply` (the text, as a model reads it; empty after the last turn) and
         `reward`, without the verdict's parts; None if the rewards of the rollout have been changed for training.
     """
-    if task.dialogues is None:
+    if not has_dialogues(task.verifier):
         return [[] for _ in range(len(rollout))]
     assert isinstance(rollout.observations, dict)
     lengths, rewards = rollout.lengths.tolist(), rollout.rewards.tolist()
