@@ -9,12 +9,9 @@ from typing_extensions import override
 
 from rlenv._checks import check_count
 
-from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Turns, Verdict
+from ..base import Dialogue, Execution, Problem, Reply, Turns, is_success
 from ..plugins.registry import register_verifier
-from ..sandbox.run import SandboxError
-from .cases import read_tests
-from .faults import fault_of
-from .verifier import Code, program_of
+from .verifier import Code
 
 LONGEST_REPLY = 300  # characters
 
@@ -57,21 +54,6 @@ class CodeFeedback(Code):
     def dialogue(self, problem: Problem) -> Dialogue:
         return Mending(self, problem)
 
-    def fault(self, problem: Problem, completion: str) -> str:
-        """Return the fault of a program; empty if every test passes.
-
-        Raises:
-            SandboxError: if it cannot be run.
-        """
-        tests = read_tests(problem)
-        program = program_of(problem, completion)
-        if not program:
-            return "there is no program"
-        for test, right, came, outcome in self.tried(tests, program):
-            if not right:
-                return fault_of(test, came, outcome)
-        return ""
-
 
 class Mending(Dialogue):
     """The other side of an episode: it runs each program, and remembers nothing."""
@@ -81,12 +63,11 @@ class Mending(Dialogue):
 
     @override
     def reply(self, turn: str) -> Reply:
-        try:
-            fault = self.verifier.fault(self.problem, turn)
-        except SandboxError as error:
-            return Reply(verdict=Verdict(0.0, status="error", reason=f"sandbox: {error}"))
-        plain = fault.encode("ascii", "backslashreplace").decode()
-        return Reply(f"Wrong: {plain[: LONGEST_REPLY - 10]}\n") if fault else Reply(verdict=RIGHT)
+        verdict = self.verifier.verify(self.problem, turn)
+        if verdict.status != "ok" or is_success(self.verifier, verdict):
+            return Reply(verdict=verdict)
+        plain = verdict.reason.encode("ascii", "backslashreplace").decode()
+        return Reply(f"Wrong: {plain[: LONGEST_REPLY - 10]}\n")
 
     @override
     def recall(self, turn: str) -> None:
