@@ -14,7 +14,7 @@ from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
 from .task import TextGenTask, expanded
-from .turns import Turn, outcome_of
+from .turns import Turn
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
@@ -156,8 +156,9 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _show(self, reward: float, info: dict[str, Any]) -> None:
         """Keep how the episode ended, for `render`; with the mode "human", print it."""
-        outcome, self._success = outcome_of(reward, info)
-        self._outcome = f"  {outcome}"
+        status = info["verdict_status"]
+        self._success = bool(info["is_success"]) if status == "ok" else None
+        self._outcome = f"  reward {reward:g}" if status == "ok" else f"  {status}"
         if self.render_mode == "human":
             self.render()
 
