@@ -51,7 +51,7 @@ class Encoding:
         max_turns: of an episode; 1 without dialogues.
         max_reply_tokens: 0 without dialogues.
         max_length: tokens of the context, L.
-        eos_token_id: ends demonstrations.
+        eos_token_id: ends demonstrations, such as the first problem's.
         pad_token_id: fills observations.
         progress: of the training, as the last reset gave it.
 
@@ -75,9 +75,10 @@ class Encoding:
         self.stop_strings = _stop_strings(form.stop_strings or verifier.turns.stop_strings)
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = limits.long_prompts == "skip", 0
-        declared = DeclaredLengths(
-            verifier, self.encoder, verifier.sample(random.Random(0)) if listed is None else listed[0]
-        )
+        example = verifier.sample(random.Random(0)) if listed is None else listed[0]
+        self.eos_token_id, pad = self.end_token(example), tokenizer.pad_token_id
+        self.pad_token_id: int = self.eos_token_id if pad is None else pad
+        declared = DeclaredLengths(verifier, self.encoder, example)
         self._limit(declared, limits)
         self.max_turns, self.max_reply_tokens = 1, 0
         self._limit_dialogues(declared, limits)
@@ -87,12 +88,6 @@ class Encoding:
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
             length=spaces.Discrete(self.max_length + 1),
         )
-
-    def begin(self, problem: Problem) -> None:
-        """Set the tokens that end and fill episodes that are like this one."""
-        self.eos_token_id = self.end_token(problem)
-        pad = self.tokenizer.pad_token_id
-        self.pad_token_id: int = self.eos_token_id if pad is None else pad
 
     def _limit(self, declared: DeclaredLengths, limits: Limits) -> None:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""

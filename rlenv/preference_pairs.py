@@ -11,7 +11,7 @@ from rlenv.verifiers.conversation import NOT_UNICODE, PromptText, as_conversatio
 from rlenv.verifiers.problem import as_split
 
 from .encoder import Encoder
-from .problems import in_test_split
+from .problems import SPLITS, hash_of, side_of
 from .rows import Row, columns_of, made_of, no_column, read_rows
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
@@ -61,13 +61,9 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
     if not 0.0 <= test_fraction <= 1.0:
         raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
 
-    def is_held_out(pair: Pair) -> bool:
-        if pair.split is not None:
-            return pair.split == "test"
-        return in_test_split(text_of(pair.prompt) or pair.chosen, test_fraction)
-
-    held_out = [pair for pair in pairs if is_held_out(pair)]
-    train = [pair for pair in pairs if not is_held_out(pair)]
+    keys = [hash_of(text_of(pair.prompt) or pair.chosen) for pair in pairs]
+    sides = [side_of(pair.split, key, test_fraction) for pair, key in zip(pairs, keys, strict=True)]
+    train, held_out = ([pair for pair, side in zip(pairs, sides, strict=True) if side == name] for name in SPLITS)
     if not train:
         raise ValueError(f"none of the {len(pairs)} pairs is in the train split ({test_fraction=})")
     return train, held_out

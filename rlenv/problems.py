@@ -253,25 +253,20 @@ def hash_of(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def in_test_split(key: str, test_fraction: float) -> bool:
-    """Tell whether a problem with this split key belongs to the test split.
+def side_of(named: Any, key: int, test_fraction: float) -> str:
+    """Return the split of a problem or a pair: the one that it names, else that of the hash of its key.
 
-    This depends on a hash of the key only, so the two splits are always disjoint.
+    A key alone decides, so the two splits are always disjoint.
 
     Args:
-        key: `verifier.split_key(problem)`.
+        named: its value in a column `split`; None for none.
+        key: the hash of what it shares with those that a learner cannot tell apart from it.
         test_fraction: expected share of the test split, 0 to 1.
+
+    Raises:
+        ValueError: for an unknown split.
     """
-    return _is_test(hash_of(key), test_fraction)
-
-
-def _is_test(key: int, test_fraction: float) -> bool:
-    return key < test_fraction * 2**64
-
-
-def side_of(problem: Problem, key: int, test_fraction: float) -> str:
-    """Return the split of a problem: the one that it names, else the split of `key`, the hash of its split key."""
-    return as_split(problem.metadata.get("split")) or SPLITS[_is_test(key, test_fraction)]
+    return as_split(named) or SPLITS[key < test_fraction * 2**64]
 
 
 def is_level(level: Any) -> bool:

@@ -223,8 +223,8 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
         for _ in range(_TRIES):
             problem = sample(rng)
-            here = side_of(problem, hash_of(self.verifier.split_key(problem)), self.test_fraction) == self.split
-            if here and (prompt := self._encode(problem)) is not None:
+            _, _, is_test, _ = self._fact(problem)
+            if SPLITS[is_test] == self.split and (prompt := self._encode(problem)) is not None:
                 return prompt
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
         remedy = "if all prompts are alike, override split_key"
@@ -248,8 +248,9 @@ class ProblemStream:
 
     def _fact(self, problem: Problem) -> tuple[int, bool, bool, int]:
         key, level = hash_of(self.verifier.split_key(problem)), problem.metadata.get("level", 1)
-        named = problem.metadata.get("split") is not None
-        return key, named, side_of(problem, key, self.test_fraction) == "test", level if is_level(level) else 0
+        named = problem.metadata.get("split")
+        is_test = side_of(named, key, self.test_fraction) == "test"
+        return key, named is not None, is_test, level if is_level(level) else 0
 
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""

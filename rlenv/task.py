@@ -73,7 +73,6 @@ class TextGenTask:
         self.share = (0, 1) if posing.share is None else _share(*posing.share)
         self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
-        encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
             check_inputs(self.verifier, [first])

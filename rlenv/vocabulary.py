@@ -12,7 +12,7 @@ from rlenv.verifiers.conversation import ROLES
 
 from .chat import read_template
 from .forms import Form
-from .problems import Problems, hash_of, side_of, turns_of
+from .problems import Problems, turns_of
 from .stream import ProblemStream
 from .tokenizer import load_tokenizer, train_tokenizer, trained_size
 
@@ -66,14 +66,8 @@ def _alphabet(verifier: Poser, listed: Problems | None, further: Iterable[str]) 
 
 def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
-    if listed is None:
-        stream = ProblemStream(verifier, "train", test_fraction)
-        problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
-    else:
-        problems = (
-            each for each in listed if side_of(each, hash_of(verifier.split_key(each)), test_fraction) == "train"
-        )
-    for problem in problems:
+    stream = ProblemStream(verifier, "train", test_fraction, listed)
+    for problem in map(stream.__getitem__, range(SAMPLED)) if listed is None else stream.listed:
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
 
