@@ -16,7 +16,8 @@ from processes import MARK, eventually, kill_all, new_mark, open_descriptors, pr
 
 from rlenv._loop import runs_in
 from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, isolate
-from rlenv.verifiers.sandbox import pool, worker
+from rlenv.verifiers.sandbox import worker
+from rlenv.verifiers.sandbox.pool import LOOP
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -30,7 +31,7 @@ def judged(monkeypatch):
     """Return a function that judges completions one after another, and see that nothing is left of the workers."""
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
-    runs_in(pool.LOOP)  # the loop of all pools has descriptors, too
+    runs_in(LOOP)  # the loop of all pools has descriptors, too
     before, started = open_descriptors(), []
 
     def judge(verifier, completions, timeout=LATE / 2):

@@ -143,8 +143,8 @@ def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
         programs.ignores_interrupts(problem, client, 60.0)
 
     pool, retired = worker(Program(solve, timeout=0.2)), []
-    retire = pool._threads._retire
-    monkeypatch.setattr(pool._threads, "_retire", lambda each: (retired.append(each), retire(each)))
+    retire = pool._workers._retire
+    monkeypatch.setattr(pool._workers, "_retire", lambda each: (retired.append(each), retire(each))[1])
     (reply,) = (each.result(60) for each in pool.ask([(SUM, [turn("2")], False)]))
     assert reply.verdict.status == "timeout" and eventually(lambda: retired)
 
