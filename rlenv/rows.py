@@ -198,7 +198,9 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
+    text = _text_of(path)
+    spaced = f"{delimiter} " in text.lstrip("\r\n").partition("\n")[0]  # in the header, so in all lines
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=spaced)
     header: list[str] = []
     while True:
         place = f"line {reader.line_num + 1}"
@@ -214,7 +216,7 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
         if any("\0" in field for field in fields):
             raise ValueError(f"{str(path)!r} has a NUL character in {place}; save it as plain UTF-8 text")
         if not header:
-            header = fields
+            header = [name.strip() for name in fields]
             if twice := [name for name in header if header.count(name) > 1]:
                 raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
         elif len(fields) != len(header):

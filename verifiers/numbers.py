@@ -103,6 +103,8 @@ _PLAIN = [
         (r"\$\$|\$(?! ?[-0-9.])|\$(?=[^$\n]{1,80}\$(?![0-9.]))", " "),
         (r"\N{MINUS SIGN}|\b(?:[Mm]inus|[Nn]egative) (?=[$€£]?[0-9.])", "-"),
         (r"  +", " "),
+        (r"([=:(<>{]|\b(?:is|are|be|equals)\b) ?- (?=[$€£]?[0-9.])", r"\1 -"),  # a minus and a space
+        (r"\A(\s*)- (?=[$€£]?[0-9.][^\n]*+\s*+\Z)", r"\1-"),  # but at the beginning of one of several lines, a list's
     )
 ]
 

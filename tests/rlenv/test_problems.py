@@ -77,6 +77,12 @@ def test_a_byte_order_mark_windows_line_ends_and_empty_lines_are_no_part_of_a_ro
     assert list(load_problems(tmp_path / "p.jsonl")) == list(load_problems(tmp_path / "p.csv")) == SUMS
 
 
+def test_spaces_behind_the_commas_of_a_csv_file_are_no_part_of_its_names_and_values(tmp_path):
+    (tmp_path / "p.csv").write_text('prompt, answer , note\n1+1=, 2, a\n2+3=, 5, "b, c"\n')
+    expected = [Problem("1+1=", "2", {"note": "a"}), Problem("2+3=", "5", {"note": "b, c"})]
+    assert list(load_problems(tmp_path / "p.csv")) == expected
+
+
 NAMED = {"question": "1+1=", "target": 2}  # for reward functions that know the answer by the file's name for it
 ROW = {
     "question": "1+{x}=",
