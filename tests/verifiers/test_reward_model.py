@@ -5,7 +5,17 @@ import random
 import pytest
 import torch
 from chat_families import chatml
-from transformers import GPT2Config, GPT2ForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
 
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import Arith, Problem, RewardModel, make_verifier
@@ -135,6 +145,25 @@ def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_numb
     verdict = verifier.verify(PROBLEMS[0], "3")
     assert (verdict.status, verdict.reward) == ("error", 0.0)
     assert "the reward model's output is nan" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "made", [(BertConfig, BertForSequenceClassification), (RobertaConfig, RobertaForSequenceClassification)]
+)
+def test_a_text_that_is_too_long_keeps_the_token_from_which_an_encoder_reads(made):
+    tokenizer = character_tokenizer(ALPHABET)
+    framed = TemplateProcessing(single="<cls> $A", special_tokens=[("<cls>", tokenizer.eos_token_id)])
+    tokenizer.backend_tokenizer.post_processor, tokenizer.cls_token = framed, tokenizer.eos_token
+    config, classifier = made
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = classifier(config(vocab_size=46, num_labels=1, max_position_embeddings=20, pad_token_id=0, **sizes))
+    verifier = RewardModel(model, tokenizer, device="cpu")
+    room = 19 if classifier is RobertaForSequenceClassification else 20  # the first position is that of padding
+    seen, forward = [], verifier.model.forward
+    verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
+    verdict = verifier.verify(Problem("1+2="), "a" * 50 + "b")
+    assert verdict.status == "ok"
+    assert seen[0].tolist() == [tokenizer("a" * (room - 2) + "b")["input_ids"]] and seen[0].shape[1] == room
 
 
 @pytest.mark.parametrize("pads", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,8 +28,8 @@ class RewardModel(WithPoser):
 
     The model reads prompt and completion as one text, a conversation as the chat template renders it. With one output
     the reward is that number; with several it is the probability of the label `label`, 0 to 1. Text that looks like a
-    special token stays text. An input that is too long for the model loses its beginning; the model cannot tell unknown
-    characters apart.
+    special token stays text. An input that is too long for the model loses its beginning, but for a token that begins
+    every text; the model cannot tell unknown characters apart.
 
     Prompts and alphabet: from the verifier `problems_of`, else from the listed problems. Not caught: a
     learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
@@ -76,6 +77,7 @@ class RewardModel(WithPoser):
         self.device = _device(device)
         self.model.to(self.device).eval().requires_grad_(False)
         self._pad = self._padding()
+        self._context = _context_of(self.model)
         self.chat = self._reads_chat(chat)
         self._encoder: Any = make_encoder(self.tokenizer) if self.chat else None
         labels = self.model.config.num_labels
@@ -108,8 +110,12 @@ class RewardModel(WithPoser):
             ids = (
                 self.tokenizer(texts, split_special_tokens=True, add_special_tokens=True)["input_ids"] if texts else []
             )
-        limit = getattr(self.model.config, "max_position_embeddings", None) or 0
-        return [(row or [self._pad])[-limit:] for row in ids]
+        return [self._cut(row or [self._pad]) for row in ids]
+
+    def _cut(self, row: list[int]) -> list[int]:
+        """Return the tokens that fit into the model's context: the last ones, after the one that begins every text."""
+        first = row[:1] if row[0] in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id) else []
+        return row if len(row) <= self._context else first + row[len(row) - self._context + len(first) :]
 
     def _reads_chat(self, chat: bool | None) -> bool:
         """Return whether the chat template renders conversations."""
@@ -176,6 +182,13 @@ def _load_model(model: Any) -> Any:
         lacks = ", ".join(sorted(report["missing_keys"])[:3])
         raise ValueError(f"reward_model: {str(model)!r} was not trained as a reward model: it lacks {lacks}")
     return loaded
+
+
+def _context_of(model: Any) -> int:
+    """Return how many tokens a model reads; positions of RoBERTa and its kin begin behind that of padding."""
+    tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+    skipped = next((part.padding_idx + 1 for part in tables if getattr(part, "padding_idx", None) is not None), 0)
+    return (getattr(model.config, "max_position_embeddings", None) or sys.maxsize) - skipped
 
 
 def _load_adapter(folder: Path, options: dict[str, Any], peft: Any) -> Any:
