@@ -5,12 +5,14 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from rlenv._setting import Setting as Setting
+from rlenv._settings import declared_by as declared_by
+from rlenv._settings import setting as setting
 from rlenv.agents.algorithms import TABLE
 from rlenv.agents.algorithms import find_agent as find_agent
 from rlenv.agents.errors import DivergedError as DivergedError
 from rlenv.agents.errors import EngineError as EngineError
 from rlenv.agents.errors import VerifierError as VerifierError
-from rlenv.agents.settings import setting as setting
 
 if __name__ == "agents":  # the folder, from the root of a checkout: its names are those of rlenv.agents
     __path__ = []  # and its modules are not imported a second time
@@ -73,7 +75,8 @@ else:
         "make_policy": "policies.make:make_policy",
         "warm_start": "training.supervised:warm_start",
     }
-    __all__ = sorted((*_PLACES, "DivergedError", "EngineError", "VerifierError", "find_agent", "setting"))
+    _SETTINGS = ("Setting", "declared_by", "setting")
+    __all__ = sorted((*_PLACES, *_SETTINGS, "DivergedError", "EngineError", "VerifierError", "find_agent"))
 
     def __getattr__(name: str) -> Any:
         """Import names that need torch on first access, because importing torch takes seconds."""

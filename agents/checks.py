@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-from rlenv._checks import SHOWN, check_count
+from rlenv._checks import check_count
 
 Scheduled = float | Callable[[float], float]  # a number, or a function of the remaining progress (1 to 0)
 MOST_SLOTS = 1 << 20  # of an environment
 LARGEST_SEED = 2**63 - 1
-
-
-def check_number(
-    name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False, below: bool = False
-) -> float:
-    """Return a finite number from `low` to `high`.
-
-    Args:
-        name: of the parameter.
-        value: to be checked.
-        low: the smallest allowed number, not allowed itself if `above`.
-        high: the largest allowed number.
-        above: whether the number must be larger than `low`.
-        below: whether the number must be smaller than `high`.
-
-    Raises:
-        ValueError: naming the parameter, the value and the allowed ones.
-    """
-    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not number or not low <= value <= high or (above and value == low) or (below and value == high):
-        least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
-        most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
-        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r:.{SHOWN}}")
-    return float(value)
-
-
-def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
-    """Return a number, or a function of the remaining progress with a number as first value; see `check_number`."""
-    if callable(value):
-        check_number(name, value(1.0), **bounds)
-        return value
-    return check_number(name, value, **bounds)
 
 
 def check_optional_count(name: str, value: Any) -> int | None:

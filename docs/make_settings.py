@@ -6,11 +6,11 @@ import math
 import re
 from pathlib import Path
 
+from rlenv._peer_names import POLICY, SB3
 from rlenv._scripts.config.defaults import by_agent, shown_default
+from rlenv._setting import Setting
+from rlenv._settings import declared_by
 from rlenv.agents import AGENTS
-from rlenv.agents.peer_names import POLICY, SB3
-from rlenv.agents.setting import Setting
-from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
 PAGE, OF_SB3 = (Path(__file__).parent / name for name in ("appendix/settings.md", "appendix/names.md"))

@@ -11,10 +11,10 @@ from typing import Any
 
 import griffe
 
+from rlenv._settings import WithSettings
 from rlenv.agents.training.agent import Agent
-from rlenv.agents.training.settings import AgentSettings
 
-PLACES = ("rlenv.agents.algorithms.", "rlenv.agents.training.")
+PLACES = ("rlenv.agents.algorithms.", "rlenv.agents.training.", "rlenv.forms.")
 
 
 class Settings(griffe.Extension):
@@ -23,9 +23,10 @@ class Settings(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Add a section with those that the class and its settings declare, if any."""
         found = getattr(import_module(cls.module.path), cls.name) if cls.path.startswith(PLACES) else object
-        if cls.docstring is None or not issubclass(found, AgentSettings):
+        if cls.docstring is None or not issubclass(found, WithSettings):
             return
-        own = [found, *(base for base in found.__bases__ if issubclass(found, Agent) and not issubclass(base, Agent))]
+        whole = issubclass(found, Agent) or cls.path.startswith("rlenv.forms.")
+        own = [found, *(base for base in found.__bases__ if whole and not issubclass(base, Agent))]
         rows = []
         for one in (one for base in own for one in getattr(base, "_own_settings", {}).values()):
             allowed = f" Allowed: {one.allowed}." if one.allowed else ""

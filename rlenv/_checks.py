@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 SHOWN = 200  # characters of a wrong value in a message
@@ -23,6 +24,38 @@ def check_count(name: str, value: Any, low: int | None = 1, high: float | None =
         of = f" of {' and '.join(limits)}" if limits else ""
         raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
     return int(value)
+
+
+def check_number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False, below: bool = False
+) -> float:
+    """Return a finite number from `low` to `high`.
+
+    Args:
+        name: of the parameter.
+        value: to be checked.
+        low: the smallest allowed number, not allowed itself if `above`.
+        high: the largest allowed number.
+        above: whether the number must be larger than `low`.
+        below: whether the number must be smaller than `high`.
+
+    Raises:
+        ValueError: naming the parameter, the value and the allowed ones.
+    """
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if not number or not low <= value <= high or (above and value == low) or (below and value == high):
+        least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
+        most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
+        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r:.{SHOWN}}")
+    return float(value)
+
+
+def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
+    """Return a number, or a function of the remaining progress with a number as first value; see `check_number`."""
+    if callable(value):
+        check_number(name, value(1.0), **bounds)
+        return value
+    return check_number(name, value, **bounds)
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -22,7 +22,7 @@ from rlenv.verifiers.wrapping import makes_problems
 
 from .chat import Chat, control_tokens, written_calls
 from .encoder import BLOCK, CUT, STOP, STRING, Encoder
-from .forms import Form, Limits
+from .forms import LONGEST, Form, Limits
 from .problems import Problems, Prompt, turns_of
 from .tokenizer import decode, stop_token_ids
 
@@ -31,7 +31,6 @@ DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_REPLY_TOKENS = 128
 MOST_NEW_TOKENS = 4096  # of a demonstration that sets the limit of completions
-LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
 class Encoding:

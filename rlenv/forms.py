@@ -1,68 +1,88 @@
-"""The arguments of TextGen-v0 by topic: prompts, lengths, the stream of problems, the judge.
+"""The arguments of TextGen-v0 by topic, each declared once: prompts, lengths, the stream of problems, the judge.
 
-`gym.make` takes them flat; `parted` puts each where it belongs.
+`gym.make` takes them flat; `parted` puts each where it belongs. The configs of jobs inherit those that a user chooses
+(`scripts/config/options.py`). Nothing here imports torch, so that `--help` need not.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from transformers import PreTrainedTokenizerBase
+from ._settings import Converted, WithSettings, declared_by, setting, with_settings
 
-from rlenv._checks import check_choice
-from rlenv.verifiers import Problem
-from rlenv.verifiers.conversation import NOT_UNICODE, is_unicode, shown
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-LONG_PROMPTS = ("skip", "error")
+    from rlenv.verifiers import Problem
+
+LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """How prompts are written, and which tokens and texts end a turn.
+def located(path: str) -> str:
+    """Return a path as an absolute one, for a run continued elsewhere; hf:NAME and the text of a template as it is."""
+    return path if path.startswith("hf:") or "{" in path else os.path.realpath(path)
 
-    Args:
-        tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
-            problems; None for one token per character of the verifier's alphabet and of the listed problems. An agent
-            with a pretrained model passes the model's.
-        system_prompt: the first message of conversations that have no system message.
-        chat_template: the file or the text of a chat template, in place of the tokenizer's.
-        chat: whether prompts that are plain texts are rendered with the chat template too, as a message of the user;
-            None for yes if there is a `system_prompt` or a `chat_template`. Conversations always are.
-        ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
-            in \\boxed{}."; see docs/verifiers.md.
-        cue: the end of prompts in words that no chat template renders, after that sentence, such as "\\nSolution:",
-            so that a model continues with the answer instead of the problem; None for nothing.
-        stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
-            template and the generation_config.json in the tokenizer's folder.
-        stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
-            them in the last token is cut from its text.
 
-    Raises:
-        ValueError: for a value that is not allowed.
-    """
+@with_settings
+class Form(WithSettings):
+    """How prompts are written, and which tokens and texts end a turn."""
 
-    tokenizer: str | Path | PreTrainedTokenizerBase | None = None
-    system_prompt: str | None = None
-    chat_template: str | Path | None = None
-    chat: bool | None = None
-    ask: bool = False
-    cue: str | None = None
-    stop_tokens: str | int | Sequence[str | int] = ()
-    stop_strings: str | Sequence[str] = ()
+    heading: ClassVar[str] = "Prompts, tokens and precision (text)"
+    tokenizer: str | Path | PreTrainedTokenizerBase | None = setting(
+        default=None,
+        help="Folder, id, or train:2000 for a preset.",
+        more="Or a tokenizer object. train:2000 trains one of 2000 tokens on the training problems. Characters are "
+        "those of the verifier's alphabet and of the listed problems.",
+        shown="the model's, else characters",
+    )
+    system_prompt: str | None = setting(
+        default=None, help="System message of prompts that have none; turns --chat on.", shown="none"
+    )
+    chat_template: str | Path | None = setting(
+        default=None,
+        help="File with one; turns --chat on.",
+        more="Or the text of a chat template.",
+        checked_by=located,
+        shown="the tokenizer's",
+    )
+    chat: bool | None = setting(
+        default=None,
+        help="Make plain prompts messages of the user, as conversations always are.",
+        shown="whether there is a system prompt or a chat template",
+    )
+    ask: bool = setting(
+        default=False,
+        help="Ask for the place of the answer in prompts in words, such as \\boxed{}.",
+        more="See docs/verifiers.md.",
+        flag="--ask/--no-ask",
+    )
+    cue: str | None = setting(
+        default=None, help="End of prompts without a chat template, such as $'\\nSolution:'.", shown="none"
+    )
+    stop_tokens: Converted[str | int | Sequence[str | int], tuple[str | int, ...]] = setting(
+        default=(),
+        help="A further token that ends an episode: its text, or its id.",
+        more="Beside those of the tokenizer, the chat template and the generation_config.json in its folder.",
+        flag="--stop-token",
+    )
+    stop_strings: Converted[str | Sequence[str], tuple[str, ...]] = setting(
+        default=(),
+        help="A text that ends a turn, found where special tokens are spelled out.",
+        more="What follows it in the last token is cut from its text.",
+        flag="--stop-string",
+        shown="the verifier's",
+    )
 
-    def __post_init__(self) -> None:
-        if self.chat not in (None, True, False):
-            raise ValueError(f"chat must be True, False or None, got {self.chat!r}")
+    def _check_together(self) -> None:
         for name, text in (("system_prompt", self.system_prompt), ("cue", self.cue)):
-            if text is not None and not (isinstance(text, str) and text.strip()):
-                raise ValueError(f"{name} must be text, got {shown(text)}; omit it for none")
-        if self.system_prompt is not None and not is_unicode(self.system_prompt):
-            raise ValueError(f"system_prompt {shown(self.system_prompt)}: {NOT_UNICODE}")
+            if text is not None and not text.strip():
+                raise ValueError(f"{name} must be text, got {text!r}; omit it for none")
+        super()._check_together()
 
     @property
     def chats_texts(self) -> bool:
@@ -70,107 +90,170 @@ class Form:
         return (self.system_prompt is not None or self.chat_template is not None) if self.chat is None else self.chat
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long the parts of an episode may be, in tokens and turns.
+@with_settings
+class Limits(WithSettings):
+    """How long the parts of an episode may be, in tokens and turns."""
 
-    Args:
-        max_prompt_tokens: longest prompt; None for 1024, or what a verifier that makes its problems declares. The
-            context has room for the longest prompt of up to 20,000 listed problems that is not longer.
-        max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
-            the longest demonstration of up to 20,000 listed problems if that is longer (at most 4096 tokens). With
-            dialogues, the longest turn.
-        max_turns: of an episode with a dialogue; None for the verifier's number.
-        max_reply_tokens: longest reply of a dialogue, with the chat template's tokens around it; an episode ends
-            before a longer one. None for the verifier's length, else 128 and the template's.
-        max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
-            have together.
-        long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
-            them.
-
-    Raises:
-        ValueError: for an unknown `long_prompts`.
-    """
-
-    max_prompt_tokens: int | None = None
-    max_new_tokens: int | None = None
-    max_turns: int | None = None
-    max_reply_tokens: int | None = None
-    max_context_tokens: int | None = None
-    long_prompts: str = "skip"
-
-    def __post_init__(self) -> None:
-        check_choice("long_prompts", self.long_prompts, LONG_PROMPTS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Posing:
-    """Which problems are posed, in which order.
-
-    Args:
-        problems: a list of problems (Problem, prompt, conversation or mapping), the path of a file of them or "hf:"
-            and the name of a data set, see `rlenv.problems.load_problems`; None to have the verifier sample them.
-        columns: which column of the file holds what, such as {"prompt": "question"}.
-        prompt_template: makes the prompts from the columns of the file, as in "Q: {question}".
-        split: "train" or "test"; disjoint, unless the problems themselves name their split.
-        test_fraction: expected share of problems in the test split.
-        group_size: K consecutive episodes share a prompt.
-        first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
-        share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
-            A curriculum then gets verdicts only by `TextGenVectorEnv.record_outcomes`.
-        curriculum: success rate at which training adds the next level of difficulty, see
-            `rlenv.curriculum.Curriculum`; None for all levels from the start.
-        prompt_choice: "thompson" prefers training problems that are solved half of the time, see
-            `rlenv.curriculum.ThompsonChoice`; None for every problem in turn.
-    """
-
-    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = None
-    columns: Mapping[str, str] | None = None
-    prompt_template: str | None = None
-    split: str = "train"
-    test_fraction: float = 0.2
-    group_size: int = 1
-    first_problem: int = 0
-    share: tuple[int, int] | None = None
-    curriculum: float | None = None
-    prompt_choice: str | None = None
+    heading: ClassVar[str] = Form.heading
+    max_prompt_tokens: int | None = setting(
+        default=None,
+        help="Longest prompt; see --long-prompts.",
+        more="The context has room for the longest prompt of up to 20,000 listed problems that is not longer.",
+        high=LONGEST,
+        shown="1024, or the verifier's",
+    )
+    long_prompts: Literal["skip", "error"] = setting(
+        default="skip",
+        help="What is done with longer prompts.",
+        more="Skipped ones are counted in `encoding.skipped_prompts`.",
+    )
+    max_new_tokens: int | None = setting(
+        default=None,
+        help="Longest completion, or turn, in tokens.",
+        more="With its end token. Without it: what the verifier declares (else 64), or the longest demonstration of up "
+        "to 20,000 listed problems if that is longer.",
+        high=LONGEST,
+        shown="what the answers need, at most 4096",
+    )
+    max_turns: int | None = setting(default=None, help="Turns of a dialogue.", shown="the verifier's")
+    max_reply_tokens: int | None = setting(
+        default=None,
+        help="Longest reply; longer ones end the episode.",
+        more="With the chat template's tokens around it.",
+        high=LONGEST,
+        shown="the verifier's, or 128",
+    )
+    max_context_tokens: int | None = setting(
+        default=None, help="Longest dialogue, all included.", high=LONGEST, shown="all that an episode can need"
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judging:
-    """How the verifier is made and run.
+@with_settings
+class ProblemFile(WithSettings):
+    """Listed problems: a file or a data set, and how its rows become problems."""
 
-    Args:
-        verifier_kwargs: arguments of the verifier's constructor.
-        tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
-            or "module:name"; see `rlenv.verifiers.dialogues.tools.WithTools`.
-        verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
-            workers or one of the next two settings is given, else for none.
-        verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.
-        verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
-        flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
-            "error", as it does with them.
-        trust: False refuses verifiers that are not registered, tools of files and modules, and data sets of the hub
-            that no task of `rlenv.tasks` names; for names that come from a checkpoint.
-    """
-
-    verifier_kwargs: Mapping[str, Any] | None = None
-    tools: Sequence[Callable[..., Any] | str] = ()
-    verifier_workers: int | None = None
-    verifier_timeout: float | None = None
-    verifier_memory_mb: int | None = None
-    flag_errors: bool = False
-    trust: bool = True
+    heading: ClassVar[str] = "Problems (text)"
+    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = setting(
+        default=None,
+        help="File of problems: .jsonl, .json, .csv, .tsv, .parquet, a folder of datasets, or hf:org/name of the hub.",
+        more="Or a list of problems: Problem, prompt, conversation or mapping; see `rlenv.problems.load_problems`.",
+        checked_by=lambda value: located(str(value)) if isinstance(value, (str, Path)) else value,
+        shown="the verifier's own",
+    )
+    columns: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
+    prompt_template: str | None = setting(
+        default=None, help="Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"
+    )
 
 
-PARTS: tuple[type, ...] = (Form, Limits, Posing, Judging)
-OWNERS = {one.name: part for part in PARTS for one in fields(part)}  # which part has an argument
-PARAMETERS = [
-    inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
-    for part in PARTS
-    for one in fields(part)
-    if one.default is not MISSING
-]
+@with_settings
+class ProblemSplit(WithSettings):
+    """How problems are split."""
+
+    heading: ClassVar[str] = ProblemFile.heading
+    test_fraction: float = setting(
+        default=0.2,
+        help="Share of the problems in the test split.",
+        more="Unless the problems themselves name their split.",
+        low=0,
+        high=1,
+    )
+
+
+@with_settings
+class ProblemOrder(WithSettings):
+    """Which problems a training prefers."""
+
+    heading: ClassVar[str] = ProblemFile.heading
+    curriculum: float | None = setting(
+        default=None,
+        help="Add the next level at this success rate, such as 0.8.",
+        more="See `rlenv.curriculum.Curriculum`.",
+        above=0,
+        high=1,
+        shown="all levels at once",
+    )
+    prompt_choice: Literal["thompson"] | None = setting(
+        default=None,
+        help="thompson: prefer problems solved half of the time.",
+        more="See `rlenv.curriculum.ThompsonChoice`.",
+        shown="every problem in turn",
+    )
+
+
+@with_settings
+class Posing(ProblemFile, ProblemSplit, ProblemOrder):
+    """Which problems are posed, in which order."""
+
+    split: Literal["train", "test"] = setting(
+        default="train", help="Disjoint, unless the problems themselves name their split."
+    )
+    group_size: int = setting(default=1, help="K consecutive episodes share a prompt.")
+    first_problem: int = setting(
+        default=0,
+        help="Number of the first group's problem in the stream; a warm start uses up the problems before it.",
+        low=0,
+    )
+    share: tuple[int, int] | None = setting(
+        default=None,
+        help="(r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W.",
+        more="A curriculum then gets verdicts only by `TextGenVectorEnv.record_outcomes`.",
+        shown="all",
+    )
+
+
+@with_settings
+class VerifierArguments(WithSettings):
+    """The arguments of a verifier."""
+
+    heading: ClassVar[str] = "Verifier (text)"
+    verifier_kwargs: dict[str, Any] = setting(default=(), help="Argument of the verifier.", flag="--verifier-arg")
+
+
+@with_settings
+class VerifierProcesses(WithSettings):
+    """The tools around a verifier, and the processes that run both."""
+
+    heading: ClassVar[str] = VerifierArguments.heading
+    tools: Converted[Sequence[Callable[..., Any] | str], tuple[Any, ...]] = setting(
+        default=(),
+        help="A tool: calculator, python or file.py:function.",
+        more="Functions, or module:name, that the model may call before it answers; see "
+        "`rlenv.verifiers.dialogues.tools.WithTools`.",
+        flag="--tool",
+    )
+    verifier_workers: int | None = setting(
+        default=None,
+        help="Processes that run the verifier; 0 for none.",
+        more="One per core if the verifier asks for workers or one of the next two is given, else none.",
+        low=0,
+        shown="the verifier's",
+    )
+    verifier_timeout: float | None = setting(
+        default=None, help="Seconds per verdict; a later one is a timeout.", above=0, shown="the verifier's"
+    )
+    verifier_memory_mb: int | None = setting(default=None, help="Memory of a worker process, in MiB.", shown="2048")
+
+
+@with_settings
+class Judging(VerifierArguments, VerifierProcesses):
+    """How the verifier is made and run."""
+
+    flag_errors: bool = setting(
+        default=False,
+        help='Whether an exception of a verifier without worker processes becomes a verdict with the status "error", '
+        "as it does with them.",
+    )
+    trust: bool = setting(
+        default=True,
+        help="False refuses verifiers that are not registered, tools of files and modules, and data sets of the hub "
+        "that no task of `rlenv.tasks` names; for names that come from a checkpoint.",
+    )
+
+
+PARTS: tuple[Any, ...] = (Form, Limits, Posing, Judging)
+OWNERS = {name: part for part in PARTS for name in declared_by(part)}  # which part has an argument
+PARAMETERS = [parameter for part in PARTS for parameter in inspect.signature(part).parameters.values()]
 
 
 def parted(arguments: Mapping[str, Any]) -> list[Any]:

@@ -70,7 +70,7 @@ class Judge:
             ValueError: for a verifier, a tool or a setting of workers that cannot be used.
         """
         with trusting(judging.trust):
-            own = make_verifier(verifier, **(judging.verifier_kwargs or {}))
+            own = make_verifier(verifier, **judging.verifier_kwargs)
             made = WithTools(own, judging.tools) if judging.tools else own
         pool = isolate(made, judging.verifier_workers, judging.verifier_timeout, judging.verifier_memory_mb)
         judge = cls(made, pool, judging.flag_errors)

@@ -20,6 +20,7 @@ from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.dialogues import opened
 from rlenv.verifiers.problem import as_split, template_parts
 
+from .forms import ProblemFile
 from .rows import (
     MappedRows,
     Row,
@@ -155,23 +156,18 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
     return item
 
 
-def listed_problems(
-    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
-    columns: Mapping[str, str] | None,
-    prompt_template: str | None,
-    verifier: Poser,
-) -> Problems | None:
-    """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
+def listed_problems(file: ProblemFile) -> Problems | None:
+    """Return the problems of a file or a list; None to have the verifier sample them.
 
     Raises:
         ValueError: for an empty list, for a table of columns, and any error of `load_problems` and `as_problem`.
     """
+    problems = file.problems
     if isinstance(problems, (str, Path)):
-        return _opened(load_problems(problems, columns, prompt_template), verifier)
-    if columns or prompt_template is not None:
-        raise ValueError(
-            "columns and prompt_template are for problems of a file: pass its path as problems (--problems)"
-        )
+        return load_problems(problems, file.columns, file.prompt_template)
+    if file.columns or file.prompt_template is not None:
+        names = "columns (--column) and prompt_template (--prompt-template)"
+        raise ValueError(f"{names} are for problems of a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if hasattr(problems, "keys") or not hasattr(problems, "__len__"):  # keys: it lists its columns, or its splits
@@ -181,10 +177,11 @@ def listed_problems(
         )
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    return _opened(Problems.of(problems), verifier)
+    return Problems.of(problems)
 
 
-def _opened(found: Problems, verifier: Poser) -> Problems:
+def opened_by(verifier: Poser, found: Problems) -> Problems:
+    """Return listed problems as a verifier opens them; see `rlenv.verifiers.dialogues.opened`."""
     made = opened(verifier, found)
     return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 

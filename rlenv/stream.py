@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
 
@@ -85,9 +84,8 @@ class ProblemStream:
         names_splits: whether any listed problem names its split.
 
     Raises:
-        ValueError: for an unknown split or prompt choice, a fraction outside 0..1, a malformed problem or one with an
-            unknown split, or no listed problem in this split; for a curriculum together with a prompt choice, a success
-            rate that is not one, an invalid level, or fewer than two levels or arms.
+        ValueError: for a malformed problem or one with an unknown split, or no listed problem in this split; for a
+            curriculum together with a prompt choice, an invalid level, or fewer than two levels or arms.
     """
 
     def __init__(
@@ -100,9 +98,6 @@ class ProblemStream:
         curriculum: float | None = None,
         prompt_choice: str | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        if not 0.0 <= test_fraction <= 1.0:
-            raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
         self._encode = encode
@@ -116,8 +111,6 @@ class ProblemStream:
         if problems is not None:
             self.listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
         self.curriculum: Curriculum | ThompsonChoice | None = None
-        if prompt_choice is not None:
-            check_choice("prompt_choice", prompt_choice, ["thompson"])
         if prompt_choice is not None and curriculum is not None:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):

@@ -18,7 +18,7 @@ from rlenv.verifiers.plugins.registry import trusting
 from .encoding import Encoding
 from .forms import PARAMETERS, parted
 from .judge import Judge
-from .problems import Prompt, listed_problems
+from .problems import Prompt, listed_problems, opened_by
 from .stream import ProblemStream
 from .turns import Responder
 from .vocabulary import make_tokenizer
@@ -53,7 +53,8 @@ class TextGenTask:
         self.judge = Judge.of(verifier, judging)
         self.verifier = self.judge.verifier
         with trusting(judging.trust):
-            listed = listed_problems(posing.problems, posing.columns, posing.prompt_template, self.verifier)
+            listed = listed_problems(posing)
+            listed = None if listed is None else opened_by(self.verifier, listed)
         if listed is not None:
             check_inputs(self.verifier, listed)
         tokenizer = make_tokenizer(form, self.verifier, listed, posing.test_fraction)
@@ -68,8 +69,7 @@ class TextGenTask:
             posing.curriculum,
             posing.prompt_choice,
         )
-        self.split, self.group_size = posing.split, check_count("group_size", posing.group_size)
-        self.first_problem = check_count("first_problem", posing.first_problem, low=0)
+        self.split, self.group_size, self.first_problem = posing.split, posing.group_size, posing.first_problem
         self.share = (0, 1) if posing.share is None else _share(*posing.share)
         self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]

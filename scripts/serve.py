@@ -26,17 +26,16 @@ def serve(config: ServeConfig) -> None:
     from rlenv.verifiers import make_verifier
     from rlenv.verifiers.plugins.arguments import require
 
-    from .verifiers import from_file
-
     judge = make_verifier(config.verifier, **config.verifier_kwargs)  # before the imports, which take seconds
     require("openenv.core.env_server", "openenv", "rlenv serve")
     from rlenv.openenv_server import ServerLimits, listen, make_app
     from rlenv.openenv_server import serve as run
     from rlenv.posing import Posed
+    from rlenv.problems import listed_problems
 
     bound = listen(config.host, config.port, for_others=bool(config.token) or config.insecure)
     limits = ServerLimits(config.max_sessions, config.idle_timeout, config.max_message_bytes, config.token or None)
-    posed = Posed(judge, from_file(config))
+    posed = Posed(judge, listed_problems(config))
     try:
         posed.problem(0)  # whatever is wrong with the problems is said before anybody connects
         app = make_app(posed, limits)

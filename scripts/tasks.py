@@ -7,17 +7,20 @@ from typing import Any
 
 import click
 
+from rlenv._settings import declared_by
+
 from .config.command import Command
+from .config.configs import Listed
 from .config.names import Name
 from .config.names import tasks as names
-from .config.options import ProblemFile, as_json, problem_file_arguments
+from .config.options import as_json
 from .process.progress import say
 from .process.terminal import plain
 
 
 @click.command(
     cls=Command,
-    config=ProblemFile,
+    config=Listed,
     examples={
         "rlenv tasks": "All tasks, with their data sets",
         "rlenv tasks gsm8k": "Its arguments and its first problem",
@@ -26,7 +29,7 @@ from .process.terminal import plain
 )
 @click.argument("name", required=False, shell_complete=Name(names).shell_complete)
 @as_json
-def tasks(config: ProblemFile, name: str | None, as_json: bool) -> None:
+def tasks(config: Listed, name: str | None, as_json: bool) -> None:
     """List the tasks for --task; or show the task NAME, with its first prompt, as a model without chat reads it."""
     from rlenv.tasks import TASKS, arguments_of, find_task
 
@@ -35,7 +38,7 @@ def tasks(config: ProblemFile, name: str | None, as_json: bool) -> None:
         lines = [f"{name:12}{row['verifier']:12}{row['rows']:26}{row['problems']}" for name, row in rows.items()]
         click.echo(json.dumps(rows) if as_json else "\n".join(lines))
         return
-    alike, own = find_task(name).lm_eval, problem_file_arguments(config)
+    alike, own = find_task(name).lm_eval, {name: getattr(config, name) for name in declared_by(Listed)}
     row = arguments_of(name, {key: value for key, value in own.items() if value})
     row |= {} if alike is None else {"lm_eval": alike.name}
     try:

@@ -16,10 +16,11 @@ from .config.command import Group
 from .config.configs import Judged
 from .config.names import Name
 from .config.names import verifiers as verifier_names
-from .config.options import ProblemFile, as_json, problem_file_arguments
+from .config.options import as_json
 from .process.terminal import console, plain
 
 if TYPE_CHECKING:
+    from rlenv.forms import ProblemFile
     from rlenv.verifiers import Problem
     from rlenv.verifiers.lint.report import Report
 
@@ -107,13 +108,12 @@ def show(
 
 
 def from_file(config: ProblemFile) -> Sequence[Problem] | None:
-    """Return the problems of --problems, None without the option."""
-    arguments = problem_file_arguments(config)
-    if arguments["problems"] is None:
+    """Return the problems of --problems; None without the option."""
+    if (config.problems, config.columns, config.prompt_template) == (None, {}, None):
         return None
-    from rlenv.problems import load_problems  # slow
+    from rlenv.problems import listed_problems  # slow
 
-    return load_problems(arguments["problems"], arguments["columns"], arguments["prompt_template"])
+    return listed_problems(config)
 
 
 @verifiers.command(

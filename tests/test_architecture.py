@@ -46,7 +46,16 @@ FORBIDDEN = {  # by folder: folders, and libraries
     "examples": {"scripts", "benchmarks"},
 }
 # Every folder may import these; they import nothing else of ours.
-SHARED = {"rlenv._checks", "rlenv._http", "rlenv._json", "rlenv._loop", "rlenv._status"}
+SHARED = {
+    "rlenv._checks",
+    "rlenv._http",
+    "rlenv._json",
+    "rlenv._loop",
+    "rlenv._peer_names",
+    "rlenv._setting",
+    "rlenv._settings",
+    "rlenv._status",
+}
 ALLOWED = {  # imported where it is used
     "rlenv/__init__.py": {"scripts"},  # for type checkers
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},

@@ -32,7 +32,7 @@ CONTROL = (
 )
 ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in an error, evaluations, checkpoints
     "rlenv.agents.rollouts.sb3_envs",
-    "rlenv.agents.peer_names",
+    "rlenv._peer_names",
     "rlenv.agents.training.evaluation",
     "rlenv.agents.training.loading",
     "rlenv.agents.training.saving",

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+from rlenv._setting import ANY
+from rlenv._settings import OrDefault, setting
+
 from ..estimators.gae import generalized_advantage
 from ..rollout import Rollout
-from ..setting import ANY
-from ..settings import OrDefault, setting
 from ..training.agent import Agent
 
 

@@ -6,9 +6,10 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, gates
 from ..rollout import Batch, Rollout
-from ..settings import setting
 from ..training.proximal import PassesAgent
 from ._group_relative import SCALE, Scale, group_relative
 

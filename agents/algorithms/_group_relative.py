@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import torch
 
+from rlenv._settings import setting
+
 from ..estimators import returns, scaling
 from ..rollout import Rollout
-from ..settings import setting
 
 Scale = Literal["group", "batch"]
 SCALE: Any = setting(

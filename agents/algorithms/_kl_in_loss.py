@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..settings import setting
+from rlenv._settings import setting
 
 KL_IN: Any = setting(
     default="loss", more="In the reward, it would change what rewards are divided by or compared with."

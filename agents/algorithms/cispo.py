@@ -7,9 +7,10 @@ import math
 import torch
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, clipping
 from ..rollout import Batch
-from ..settings import setting
 from ..training.proximal import PassesAgent
 from ._group_relative import SCALE, Scale, group_relative
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import gates, kl
 from ..rollout import Batch
-from ..settings import setting
 from ._by_covariance import CovarianceAgent
 
 

@@ -10,12 +10,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
 from rlenv._checks import check_count
+from rlenv._settings import setting
 
 from ..checks import Scheduled
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Batch, Rollout, join, without_verdicts
 from ..rollouts.envs import step_limit
-from ..settings import setting
 from ..training.proximal import ProximalAgent
 
 

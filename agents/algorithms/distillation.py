@@ -8,9 +8,11 @@ from typing import Literal
 import torch
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, baselines, clipping, kl, returns
 from ..rollout import Batch, Rollout
-from ..settings import by_settings, setting
+from ..settings import by_settings
 from ..training.teacher import Lesson
 from ._taught import Taught
 

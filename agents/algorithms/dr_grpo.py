@@ -6,10 +6,11 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, baselines, returns
 from ..rollout import Rollout
 from ..rollouts.envs import step_limit
-from ..settings import setting
 from ..training.proximal import ProximalAgent
 
 

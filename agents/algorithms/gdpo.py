@@ -9,9 +9,11 @@ from typing import Any, Literal
 import torch
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, returns, scaling
 from ..rollout import PARTS, Rollout
-from ..settings import by_settings, setting
+from ..settings import by_settings
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
 from ._kl_in_loss import KL_ESTIMATOR, KL_IN

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..checks import Scheduled
 from ..estimators import clipping
 from ..rollout import Batch
-from ..settings import setting
 from .grpo import GRPO
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from rlenv._settings import setting
+
 from ..checks import Scheduled
 from ..estimators import aggregation
-from ..settings import setting
 from .gspo import GSPO
 
 

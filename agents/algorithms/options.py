@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..settings import setting
+from rlenv._settings import setting
+
 from ..training.settings import TRAIN, AgentSettings
 from . import TABLE
 

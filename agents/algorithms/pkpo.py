@@ -8,9 +8,10 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
+from rlenv._settings import setting
+
 from ..estimators import aggregation, best_of_k, returns
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.agent import Agent
 from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 from .options import PKPOOptions

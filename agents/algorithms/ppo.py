@@ -8,10 +8,11 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
+from rlenv._settings import OrDefault, setting
+
 from ..checks import Scheduled
 from ..estimators import aggregation, clipping, scaling
 from ..rollout import Batch, Rollout, map_obs
-from ..settings import OrDefault, setting
 from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
 

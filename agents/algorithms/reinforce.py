@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from rlenv._settings import OrDefault, setting
+
 from ..checks import Scheduled
 from ..estimators import aggregation, returns
 from ..rollout import Rollout
-from ..settings import OrDefault, setting
 from ..training.agent import Agent
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rlenv._settings import setting
+
 from ..estimators import kl
-from ..settings import by_settings, setting
+from ..settings import by_settings
 from ..training.teacher import Lesson
 from .distillation import Distillation
 

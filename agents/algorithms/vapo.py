@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from rlenv._settings import OrDefault, setting
+
 from ..checks import Scheduled
 from ..estimators.gae import length_adaptive_lambda
 from ..rollout import Batch, Rollout
-from ..settings import OrDefault, by_settings, setting
+from ..settings import by_settings
 from ._actor_critic import advantages_of
 from .ppo import PPO
 

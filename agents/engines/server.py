@@ -22,11 +22,10 @@ from typing import Any
 from safetensors.torch import save_file
 from typing_extensions import override
 
-from rlenv._checks import first_line
+from rlenv._checks import check_number, first_line
 from rlenv._http import BUSY, Response, ask, bearer, is_address, printable
 
 from .. import processes
-from ..checks import check_number
 from ..errors import EngineError
 from ..language.adapters import WEIGHTS, Adapter
 from .base import Engine, Request, Sent, StaleEngineError, Written, weights_of

@@ -22,10 +22,9 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from rlenv._checks import check_choice, check_count, first_line
+from rlenv._checks import check_choice, check_count, check_number, first_line
 from rlenv._json import read_table
 
-from ..checks import check_number
 from ..errors import reading
 from ..fsdp import full
 from ..policies.base import weights_digest

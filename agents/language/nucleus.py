@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..checks import check_number
+from rlenv._checks import check_number
+
 from .cuda_graph import Captures
 from .policy import LanguageModelPolicy
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from rlenv._checks import check_choice, check_flag
+from rlenv._checks import check_choice, check_flag, check_number
 from rlenv._json import read_table
 
-from ..checks import check_number
 from ..devices import HALVES
 from ..errors import checking
 from ..policies.base import MODEL

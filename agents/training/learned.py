@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlenv._settings import declared_by
+
 from .. import processes
-from ..settings import declared_by
 
 
 def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:

@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 
 from rlenv._checks import first_line
+from rlenv._settings import check_names
 
 from .. import processes
 from ..checks import check_optional_count
@@ -23,7 +24,7 @@ from ..errors import reading
 from ..fsdp import has_part
 from ..policies.base import MODEL, Policy
 from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, traits_of
-from ..settings import check_names, is_kept
+from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .learned import train_too
 from .state import COUNTERS, own_parts_of, parts_of

@@ -23,6 +23,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlenv._checks import check_count
+from rlenv._settings import Converted, argument, declared_by
 
 from .. import processes
 from ..checks import check_goal
@@ -42,8 +43,7 @@ from ..rollouts.envs import (
     seed_of,
     takes_tokenizer,
 )
-from ..setting import Setting
-from ..settings import Converted, argument, declared_by, default_of
+from ..settings import default_of
 from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
@@ -143,18 +143,18 @@ class Loop(Algorithm):
                     f"{name}={value!r} was set after the agent was made with {getattr(self, name)!r}; pass it to the "
                     "constructor or load"
                 )
-            value = self._kept(one, value)
+            value = self._kept(name, value)
         super().__setattr__(name, value)
 
     def _set_fixed(self, **values: Any) -> None:
         """Set settings that are fixed for everybody but the agent itself."""
         for name, value in values.items():
-            super().__setattr__(name, self._kept(self._declared[name], value))
+            super().__setattr__(name, self._kept(name, value))
 
-    def _kept(self, one: Setting, value: Any) -> Any:
+    def _kept(self, name: str, value: Any) -> Any:
         """Return the value of a setting, checked; for None the default for the kind of policy, if there is one."""
-        kept = one.check(value)
-        return one.check(self.usual(one.name)) if kept is None and one.by_kind else kept
+        kept = (one := self._declared[name]).check(value)
+        return one.check(self.usual(name)) if kept is None and one.by_kind else kept
 
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
         """Make the policy that is trained, and the parts that update it; the settings have been set.
@@ -175,7 +175,7 @@ class Loop(Algorithm):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():
             if one.by_kind:
-                setattr(self, name, self._kept(one, getattr(self, name)))
+                setattr(self, name, self._kept(name, getattr(self, name)))
         check_extras(self)
         self.policy_optimizer = PolicyOptimizer(self.policy)
         self.teaching: Teaching | None = None if self.lesson is None else self.lesson.begun(self)

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..checks import Scheduled, check_number
+from rlenv._checks import check_number
+from rlenv._setting import ANY
+from rlenv._settings import OrDefault, setting
+
+from ..checks import Scheduled
 from ..estimators import clipping
 from ..rollout import Batch
-from ..setting import ANY
-from ..settings import OrDefault, setting
 from .agent import Agent
 
 

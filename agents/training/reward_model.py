@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
-from ..checks import check_number
 from ..language.adapters import adapted_layers, merged
 from ..language.reward_head import make_reward_model, save_reward_model
 from ..language.sizes import rates_of

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
+from rlenv._settings import Converted, OrDefault, WithSettings, check_names, setting
+
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..settings import Converted, OrDefault, WithSettings, check_names, kept_of, plain, setting
+from ..settings import kept_of, plain
 
 if TYPE_CHECKING:
     import torch

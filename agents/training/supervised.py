@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
 from .. import processes
-from ..checks import check_number, check_optional_count
+from ..checks import check_optional_count
 from ..estimators.aggregation import token_mean
 from ..fsdp import gathered, passes
 from ..policies import Policy

@@ -11,9 +11,8 @@ from typing import Any, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlenv._checks import first_line
+from rlenv._checks import SHOWN, first_line
 
-from ..checks import SHOWN
 from ..errors import UnknownModelError
 from ..estimators import kl
 from ..files import whole_folder

@@ -9,25 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlenv import _peer_names
 from rlenv._checks import check_choice
-from rlenv.agents import Agent, peer_names
+from rlenv._settings import declared_by
+from rlenv.agents import Agent
 from rlenv.agents.language.adapters import has_adapter, library
 from rlenv.agents.language.loading import model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of
-from rlenv.agents.settings import declared_by
 from rlenv.chat import read_template
-from rlenv.task import TextGenTask
+from rlenv.forms import OWNERS
 
 from ..process.progress import say
 from ..run.folder import model_of, options_behind
 from .base import Config, check_free, named, options_of
 from .defaults import NOT_SETTINGS, as_option, by_agent
 from .names import agent_class
-from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text, problem_file_arguments
+from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *ADAPTER)  # of language models
-OF_TEXT = [name for name in inspect.signature(TextGenTask).parameters if name in declared_by(Training)]
+OF_TEXT = [name for name in OWNERS if name in declared_by(Training)]
 
 
 def build_agent(name: str | type[Agent], config: Any) -> Agent:
@@ -76,10 +77,10 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = {key: value for key, value in settings.items() if key not in options}
     for key, value in more.items():
-        if key in peer_names.KNOWN - accepted - {"policy", "env", *NOT_SETTINGS}:
-            of_agent = accepted | {peer_names.POLICY}
+        if key in _peer_names.KNOWN - accepted - {"policy", "env", *NOT_SETTINGS}:
+            of_agent = accepted | {_peer_names.POLICY}
             shown = value if isinstance(value, str) else json.dumps(value)
-            advice = peer_names.advice({key: shown}, of_agent, partial(as_option, options))
+            advice = _peer_names.advice({key: shown}, of_agent, partial(as_option, options))
             raise ValueError(f"agent {name!r} has no setting {key!r}; {advice}")
         check_choice(f"setting of agent {name!r}", key, sorted(accepted))
     return chosen | more
@@ -126,23 +127,21 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
         if name in env_kwargs:
             raise ValueError(f"--env-arg {name}=... has no meaning here")
     unsafe = {"unsafe_local_exec": True} if config.unsafe_local_exec else {}
-    template, file = config.chat_template, problem_file_arguments(config)
     own = {"sft_steps": getattr(config, "sft_steps", None), "sft_examples": getattr(config, "sft_examples", None)}
     before, of_model = options_behind(model), tokenizer_of(model_of(model))
     # Training begins behind the warm start's problems.
     demonstrated = next((run["sft_examples"] for run in (own, before) if run.get("sft_steps")), None)
-    settings = {
-        **{name: getattr(config, name) for name in OF_TEXT if hasattr(config, name)},
-        **file,
-        "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
-        "tokenizer": _tokenizer(config.tokenizer, of_model, model, before),
-        "first_problem": env_kwargs.get("first_problem", demonstrated),
-    }
-    task = {"verifier": config.verifier, "verifier_kwargs": config.verifier_kwargs | unsafe}
-    return {**env_kwargs, **task, **{name: value for name, value in settings.items() if value not in (None, ())}}
+    usual = {name: one.default for name, one in declared_by(type(config)).items() if name in OF_TEXT}
+    values = {name: getattr(config, name) for name in usual}
+    values["tokenizer"] = _tokenizer(config.tokenizer, of_model, model, before)
+    if config.chat_template is not None:
+        values["chat_template"] = read_template(config.chat_template)  # the checkpoint keeps the text
+    values = {name: each for name, each in values.items() if name in config.chosen or each not in (usual[name], {})}
+    values |= {"verifier": config.verifier, "verifier_kwargs": config.verifier_kwargs | unsafe}
+    return ({} if demonstrated is None else {"first_problem": demonstrated}) | values | dict(env_kwargs)
 
 
-def _tokenizer(chosen: str | None, own: str | None, model: str, before: Mapping[str, Any]) -> str | None:
+def _tokenizer(chosen: Any, own: str | None, model: str, before: Mapping[str, Any]) -> Any:
     """Return the tokenizer that was asked for, else the model's own.
 
     Args:
@@ -154,7 +153,7 @@ def _tokenizer(chosen: str | None, own: str | None, model: str, before: Mapping[
     Raises:
         ValueError: if one is to be trained for a model that has one.
     """
-    if chosen is None or own is None or not chosen.startswith("train:"):
+    if chosen is None or own is None or not str(chosen).startswith("train:"):
         return chosen or own
     if before.get("tokenizer") != chosen:
         raise ValueError(f"--tokenizer {chosen} is for presets, but {model!r} has a tokenizer; omit --tokenizer")

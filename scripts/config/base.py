@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from rlenv._setting import Setting
+from rlenv._settings import WithSettings, declared_by
 from rlenv.agents.algorithms.options import SETTINGS
-from rlenv.agents.setting import Setting
-from rlenv.agents.settings import WithSettings, declared_by, setting
 
 from .defaults import about, advice, by_agent, shown_default
 from .parameters import read
@@ -27,12 +27,6 @@ LOCAL = (  # options of one invocation, not of the run
 )  # fmt: skip
 EXCLUSIVE = (("timesteps", "episodes"), ("save_every", "save_every_updates"))
 PLAIN = (str, bool, int, float, type(None))
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
-def with_options(cls: type[C]) -> type[C]:
-    """Return a config, or a group of its options, as it is; jedi asks for it at each class, not at their base."""
-    return cls
 
 
 class _Chosen:
@@ -80,6 +74,7 @@ class Config(_Chosen, WithSettings):
     def _check_together(self) -> None:
         if twice := sorted(getattr(self, "settings", {}).keys() & declared_by(type(self)).keys()):
             raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
+        super()._check_together()
 
     def __repr__(self) -> str:
         usual = vars(type(self)())

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
+from rlenv._settings import Converted, setting, with_settings
 from rlenv.agents.algorithms.options import SETTINGS
-from rlenv.agents.settings import Converted, setting
 from rlenv.agents.training.settings import AgentConfig
+from rlenv.forms import ProblemFile, VerifierArguments, located
 
-from .base import Config, with_options
+from .base import Config
 from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name, verifiers
 from .options import (
@@ -25,13 +26,11 @@ from .options import (
     Folder,
     Json,
     ModelOptions,
-    ProblemFile,
     Processes,
     Settings,
     Sft,
     Text,
     Training,
-    VerifierArguments,
 )  # fmt: skip
 from .parameters import size
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@with_options
+@with_settings
 class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
@@ -66,7 +65,7 @@ class Learner(ModelOptions, Budget, Settings):
         super()._check_together()
 
 
-@with_options
+@with_settings
 class Evaluation(Config):
     """Evaluations, logs and plans."""
 
@@ -95,7 +94,7 @@ class Evaluation(Config):
     )
 
 
-@with_options
+@with_settings
 class Resumed(Folder):
     """A run folder, and how its run is continued."""
 
@@ -110,7 +109,7 @@ class Resumed(Folder):
     )
 
 
-@with_options
+@with_settings
 class Checkpoints(Resumed):
     """The run folder and its checkpoints."""
 
@@ -120,7 +119,7 @@ class Checkpoints(Resumed):
     keep: int = setting(default=2, help="Checkpoints that are kept, besides the best.")
 
 
-@with_options
+@with_settings
 class TrainConfig(
     Environment, Training, Learner, AdapterOptions, Sft, EngineOptions, Evaluation, Checkpoints, Processes, EveryRun
 ):
@@ -134,7 +133,7 @@ class TrainConfig(
     declares: ClassVar[str] = "train"
 
 
-@with_options
+@with_settings
 class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Resumed, Processes, EveryRun):
     """Supervised training on demonstrations; the fields are the options of `rlenv sft`."""
 
@@ -152,11 +151,11 @@ class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Resume
     settings: dict[str, Any] = setting(default=())
 
 
-@with_options
+@with_settings
 class OfAPolicy(Config):
     """How a policy is evaluated, or played with."""
 
-    split: str = setting(default="test", help="Split of the problems: train, test. Text only.")
+    split: Literal["train", "test"] = setting(default="test", help="Split of the problems. Text only.")
     deterministic: bool = setting(
         default=True, help="Take the likeliest action, or draw one.", flag="--deterministic/--stochastic"
     )
@@ -174,7 +173,7 @@ class OfAPolicy(Config):
     )
 
 
-@with_options
+@with_settings
 class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     """An evaluation of runs, checkpoints and models; `runs` and the options of `rlenv evaluate`."""
 
@@ -195,7 +194,7 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     overwrite: bool = setting(default=False, help="Replace the file of --out.", heading="Options")
 
 
-@with_options
+@with_settings
 class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
@@ -230,15 +229,15 @@ class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, Adapt
     overwrite: bool = setting(default=False, help="Delete an existing comparison and start again.")
 
 
-@with_options
+@with_settings
 class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     """The training of a reward model on preference pairs; the fields are the options of `rlenv reward-model`."""
 
     heading = "Reward model"
-    pairs: str = setting(
+    pairs: str | Path = setting(
         default="",
         help="Table with the columns prompt, chosen, rejected.",
-        checked_by=click.Path(resolve_path=True),
+        checked_by=located,
         required=True,
     )
     columns: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
@@ -260,7 +259,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     center_coef: float = setting(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
 
 
-@with_options
+@with_settings
 class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
     """Episodes that a person or a policy plays; the fields are the options of `rlenv play`."""
 
@@ -269,12 +268,17 @@ class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
     top: int = setting(default=8, help="How many of the likeliest tokens are listed.", high=26)
 
 
-@with_options
-class Judged(VerifierArguments, ProblemFile):
+@with_settings
+class Listed(ProblemFile, Config):
+    """A file of problems; its fields are options of `rlenv tasks`."""
+
+
+@with_settings
+class Judged(VerifierArguments, Listed):
     """A verifier, and perhaps a file of its problems."""
 
 
-@with_options
+@with_settings
 class ServeConfig(Judged):
     """A server of a verifier; the fields are the options of `rlenv serve`."""
 
@@ -296,14 +300,14 @@ class ServeConfig(Judged):
     insecure: bool = setting(default=False, help="Serve other machines without a token.")
 
 
-@with_options
+@with_settings
 class Discounted(Settings):
     """The settings of a check."""
 
     gamma: float = setting(default=1.0, help="Discount of the agent and of the objective.")
 
 
-@with_options
+@with_settings
 class GradientConfig(Discounted, Json):
     """A check of agents' gradients; the fields are the options of `rlenv check-gradient`."""
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from rlenv.agents import peer_names
+from rlenv import _peer_names
+from rlenv._setting import Setting
+from rlenv._settings import declared_by
 from rlenv.agents.algorithms.options import SETTINGS
-from rlenv.agents.setting import Setting
-from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "engine_kwargs", "tensorboard_log", "verbose")
@@ -37,8 +37,8 @@ def advice(option: str, known: Collection[str]) -> str:
         known: the names of the command's options.
     """
     name = option.lstrip("-").replace("-", "_")
-    if name in peer_names.RENAMED and "settings" in known:
-        return peer_names.advice({name: "..."}, written=partial(as_option, known))
+    if name in _peer_names.RENAMED and "settings" in known:
+        return _peer_names.advice({name: "..."}, written=partial(as_option, known))
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
     from rlenv.agents import AGENTS  # slow

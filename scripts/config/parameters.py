@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from rlenv.agents.setting import Setting
+    from rlenv._setting import Setting
 
 LARGEST = 2**63 - 1
 METAVARS = {"int": "INTEGER", "float": "FLOAT", "schedule": "FLOAT"}
@@ -70,7 +70,8 @@ class Value(click.ParamType):
     """A value of a setting, which the setting checks."""
 
     def __init__(self, one: Setting) -> None:
-        self.one, self.name = replace(one, default=None), METAVARS.get(one.kind, "TEXT")  # one of several
+        self.one, self.is_path = replace(one, default=None), "Path" in one.type  # one of several
+        self.name = "PATH" if self.is_path else METAVARS.get(one.kind, "TEXT")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as it is kept."""
@@ -80,7 +81,9 @@ class Value(click.ParamType):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the allowed names."""
+        """Return the allowed names; of a path, let the shell complete files."""
+        if self.is_path:
+            return [CompletionItem(incomplete, type="file")]
         return [CompletionItem(name) for name in self.one.one_of if name.startswith(incomplete)]
 
 
@@ -104,18 +107,6 @@ class KeyValue(click.ParamType):
         except json.JSONDecodeError:
             return key, literal
         return key, literal if self.text and not isinstance(parsed, str) else parsed
-
-
-class ProblemSource(click.Path):
-    """A file, as an absolute path for a run continued elsewhere; a data set of the hub, and an object, as it is."""
-
-    def __init__(self) -> None:
-        super().__init__(resolve_path=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, the name of the data set, or the object."""
-        is_file = isinstance(value, (str, Path)) and not str(value).startswith("hf:")
-        return super().convert(value, param, ctx) if is_file else value
 
 
 def size(text: Any) -> int:

@@ -39,6 +39,7 @@ from ..reports.held_out import check_enough, problem_figures
 from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
 from . import session
 from .model_defaults import passes, warm_start_steps
+from .resume import objects_of
 
 SETTINGS, WARM = "compare.json", "warm"
 THIS_TIME = ("jobs", "figures")  # these do not change the results
@@ -122,13 +123,9 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
     Returns:
         Whether there is a warm start, and the line about few held-out problems, if any.
     """
-    for name in ("verifier", "problems"):
-        value = getattr(config, name)
-        if not isinstance(value, (str, Path, type(None))):
-            what = f"{name} is an object of Python, a {type(value).__name__}"
-            raise ValueError(
-                f"compare starts processes, which take names and files: {what}; name a file, or file.py:name"
-            )
+    for name, value in objects_of(config).items():
+        what = f"{name} is an object of Python, a {type(value).__name__}"
+        raise ValueError(f"compare starts processes, which take names and files: {what}; name a file, or file.py:name")
     resolve_device(config.device, config.env_id)
     for name in agents:
         agent = build_agent(name, config.but(device="cpu"))

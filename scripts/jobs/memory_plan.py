@@ -11,6 +11,7 @@ from typing import Any
 import click
 import torch
 
+from rlenv._settings import declared_by
 from rlenv.agents import make_envs, processes
 from rlenv.agents.fsdp import check_shard
 from rlenv.agents.language import memory
@@ -19,7 +20,6 @@ from rlenv.agents.language.loading import config_of, find_config
 from rlenv.agents.language.memory import Workload
 from rlenv.agents.language.policy_folder import dtype_of
 from rlenv.agents.rollouts.envs import resolve_device
-from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
 from ..config.arguments import agent_arguments, env_arguments, policy_arguments

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from rlenv._settings import declared_by
 from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id
-from rlenv.agents.settings import declared_by
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
-from ..config.base import LOCAL, named, overlaid, read_table
+from ..config.base import LOCAL, Config, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -33,7 +33,7 @@ _OTHERS = {  # by what resumes it: what is said of a run of the other command
     SftConfig: "{where} is a run of rlenv train; go on with it: rlenv train --resume {run}",
 }
 R = TypeVar("R", TrainConfig, SftConfig)
-OBJECTS = ("agent", "verifier", "problems", "tools")  # that Python may pass, and config.json only names
+OBJECTS = ("agent", "verifier", "problems", "tools", "tokenizer")  # that Python may pass, and config.json only names
 
 
 def begun_config(config: R) -> R:
@@ -48,7 +48,7 @@ def begun_config(config: R) -> R:
     settings = {name: kept[name] for name in kept.keys() - declared_by(type(config)).keys()} | kept.get("settings", {})
     for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
         gone = _of_python(value)
-        if gone and name not in _objects(config) | config.settings:
+        if gone and name not in objects_of(config) | config.settings:
             passed = f"settings={{{name!r}: ...}}" if name in settings else f"{name}=..."
             advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
             raise ValueError(f"{where!r} was trained with {gone[0]} as {name}, an object of Python; {advice}")
@@ -64,7 +64,7 @@ def begun_config(config: R) -> R:
     return whole
 
 
-def _objects(config: TrainConfig | SftConfig) -> dict[str, Any]:
+def objects_of(config: Config) -> dict[str, Any]:
     """Return the objects that Python passes in place of a name."""
     return {
         name: getattr(config, name) for name, value in config.flat().items() if name in OBJECTS and _of_python(value)
@@ -129,7 +129,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
             raise ValueError(f"{path!r} has {key} {saved[key]!r}, but config.json names {key} {value!r}")
     env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), config.trust_checkpoint
     own_env: dict[str, Any] = {}
-    if _objects(config).keys() - {"agent"}:  # a checkpoint names no environment with objects: it is made of the config
+    if objects_of(config).keys() - {"agent"}:  # no checkpoint names an environment with objects: the config does
         own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
         own_env["env"] = config.env_id
         env_kwargs = env_arguments(config, config.env_id, config.env_kwargs, config.model)

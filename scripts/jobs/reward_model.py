@@ -12,7 +12,7 @@ import click
 import torch
 from transformers.utils import logging as transformers_logging
 
-from rlenv.agents.checks import check_number
+from rlenv._checks import check_number
 from rlenv.agents.language.vocabulary import tokenizer_source
 from rlenv.agents.policies import NAMES, check_name
 from rlenv.agents.rollouts.envs import resolve_device

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rlenv._settings import declared_by
 from rlenv.agents import make_envs, make_policy
 from rlenv.agents.language.loading import find_config
 from rlenv.agents.language.policy_folder import dtype_of
@@ -16,6 +17,7 @@ from rlenv.agents.policies import check_name
 from rlenv.agents.rollouts.envs import resolve_device, takes_tokenizer
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.loading import named_by_checkpoint
+from rlenv.forms import ProblemFile
 from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
 from rlenv.task import expanded
@@ -23,7 +25,7 @@ from rlenv.task import expanded
 from ..config import arguments
 from ..config.configs import EvaluateConfig, PlayConfig
 from ..config.names import class_saved
-from ..config.options import is_text, problem_file_arguments
+from ..config.options import is_text
 from ..run.folder import EVALUATIONS, MODEL, NotARunError, checkpoint_of
 
 TEXT_ENV = "TextGen-v0"
@@ -147,7 +149,7 @@ def _replaced(config: Watched) -> dict[str, Any]:
     kept = {name: value for name, value in chosen.items() if config.chosen & {*names.get(name, (name,))}}
     if "problems" in config.chosen:
         allow(config.problems)
-        kept |= problem_file_arguments(config)
+        kept |= {name: getattr(config, name) for name in declared_by(ProblemFile)}
     return kept
 
 

@@ -17,9 +17,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv._settings import setting
 from rlenv.agents import GRPO, PKPO, PPO, RLOO, DivergedError, DrGRPO, Reinforce, ReinforceBaseline
 from rlenv.agents.rollouts import collector
-from rlenv.agents.settings import setting
 from rlenv.agents.training.optimizer import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")

@@ -12,6 +12,8 @@ from gymnasium import spaces
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear, Parameter
 
+from rlenv._setting import NUMBERS
+from rlenv._settings import declared_by, setting
 from rlenv.agents import (
     A2C,
     AGENTS,
@@ -36,8 +38,6 @@ from rlenv.agents.policies.choosing import evaluate_choices
 from rlenv.agents.policies.token_extractor import TokenExtractor
 from rlenv.agents.rollouts.action_probabilities import Onlooker
 from rlenv.agents.rollouts.envs import find_spec, step_limit
-from rlenv.agents.setting import NUMBERS
-from rlenv.agents.settings import declared_by, setting
 from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.optimizer import PolicyOptimizer
 

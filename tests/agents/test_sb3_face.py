@@ -20,8 +20,8 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv import agents
+from rlenv._peer_names import BY_NAME, POLICY, SB3
 from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
-from rlenv.agents.peer_names import BY_NAME, POLICY, SB3
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import space_of
 from rlenv.agents.training.saving import described

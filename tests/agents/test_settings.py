@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from rlenv._settings import OrDefault, declared_by, setting
 from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
 from rlenv.agents.algorithms import reinforce_baseline
 from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.checks import Scheduled
 from rlenv.agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from rlenv.agents.policies.base import actor_parameters
-from rlenv.agents.settings import OrDefault, declared_by, default_of, setting
+from rlenv.agents.settings import default_of
 from rlenv.agents.training import optimizer
 
 

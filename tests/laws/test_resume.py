@@ -15,9 +15,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import rlenv  # noqa: F401
+from rlenv._settings import declared_by
 from rlenv.agents import AGENTS, RLOO, Agent, Reinforce
 from rlenv.agents.rollouts.env_state import env_state, load_env_state
-from rlenv.agents.settings import declared_by
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "learning_rate": 2e-3, "device": "cpu"}
 UNUSUAL = {

@@ -18,6 +18,7 @@ from tokenizers import normalizers
 
 from rlenv import encoding
 from rlenv.encoder import Encoder
+from rlenv.forms import ProblemFile
 from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
 from rlenv.problems import hash_of, listed_problems, load_problems, side_of
 from rlenv.stream import ProblemStream
@@ -97,7 +98,7 @@ ROW = {
 
 def test_numbers_of_numpy_are_answers():
     rows = [{"prompt": "a", "answer": number} for number in (np.int64(3), np.float32(0.5))]
-    assert [problem.answer for problem in listed_problems(rows, None, None, Exact())] == ["3", "0.5"]
+    assert [problem.answer for problem in listed_problems(ProblemFile(problems=rows))] == ["3", "0.5"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_conversation_is_read_from_a_file_as_from_a_list(tmp_path, column, nam
     found = list(load_problems(tmp_path / name, {"prompt": column} if column == "turns" else None))
     assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
     if column != "turns":
-        assert list(listed_problems(rows, None, None, Exact())) == found
+        assert list(listed_problems(ProblemFile(problems=rows))) == found
 
 
 def test_the_splits_of_a_dataset_are_read_and_counted_one_after_the_other(tmp_path):

@@ -1,6 +1,7 @@
 """A job in Python is that of the command line: one config, one result, one line for bad input."""
 
 import json
+import re
 from inspect import getsource, signature
 from typing import Any
 
@@ -10,9 +11,10 @@ from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
 from rlenv._scripts.config.base import Config, options_of
+from rlenv._settings import declared_by
 from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
-from rlenv.agents.settings import declared_by
+from rlenv.task import TextGenTask
 
 SMALL = {"verifier_kwargs": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
 SMALL |= {"eval_episodes": 2, "log_interval": 1, "device": "cpu", "report": False}
@@ -167,10 +169,12 @@ def test_a_wrong_value_in_python_is_one_line(given, named):
     assert "\n" not in str(raised.value)
 
 
+OF_TEXT = [("curriculum", 1.5), ("test_fraction", -0.5), ("long_prompts", "cut"), ("max_turns", 0)]
+OF_TEXT += [("prompt_choice", "best"), ("verifier_timeout", 0.0), ("verifier_workers", -1)]
 WRONG = [("episodes", 0), ("save_every", -1.5), ("track", "nobody"), ("sft_examples", 2.5), ("sft_learning_rate", 0.0)]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG)
+@pytest.mark.parametrize(("name", "value"), WRONG + OF_TEXT)
 def test_a_wrong_value_has_one_sentence_in_python_in_a_file_and_on_the_command_line(name, value, tmp_path):
     (tmp_path / "job.json").write_text(json.dumps({name: value}))
     with pytest.raises(ValueError, match=name) as in_python:
@@ -179,6 +183,9 @@ def test_a_wrong_value_has_one_sentence_in_python_in_a_file_and_on_the_command_l
         rlenv.TrainConfig.from_file(tmp_path / "job.json")
     typed = error_of(run("train", f"--{name.replace('_', '-')}={value}"))
     assert all(str(in_python.value) in said for said in (str(in_file.value), typed))
+    if (name, value) in OF_TEXT:
+        with pytest.raises(ValueError, match=f"^{re.escape(str(in_python.value))}$"):
+            TextGenTask("arith", **{name: value})
 
 
 def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
@@ -228,4 +235,4 @@ def test_each_config_says_itself_that_it_is_a_dataclass():
         classes += [each for each in cls.__subclasses__() if each not in classes]
     assert len(classes) > 20
     for cls in classes[1:]:
-        assert getsource(cls).startswith("@with_options\n") and "__dataclass_fields__" in vars(cls), cls
+        assert getsource(cls).startswith("@with_settings\n") and "__dataclass_fields__" in vars(cls), cls

@@ -59,6 +59,14 @@ def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
     assert found["verifier"] == "numeric" and found["verifier_kwargs"] == {"place": "last"}
 
 
+def test_a_run_is_evaluated_with_the_prompts_of_lm_eval_without_its_own_cue(folder, monkeypatch):
+    serve_task(monkeypatch, folder, "gsm8k")
+    done("train", "--task", "gsm8k", *SMALL, "--log-dir", "run")
+    done("evaluate", "run", "--task", "gsm8k", "--lm-eval", "--max-new-tokens", 3, "--out", "own.jsonl", "--trust")
+    kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
+    assert (kept["ask"], kept["cue"], kept["stop_strings"]) == (False, None, ["Q:"])
+
+
 def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):
     listed = done("tasks").stdout.splitlines()
     assert [line.split()[0] for line in listed] == list(TASKS) and TASKS["gsm8k"].problems in listed[0]
@@ -99,7 +107,7 @@ def test_a_model_is_evaluated_on_a_task_with_the_prompts_of_lm_eval(folder, monk
     rows = [json.loads(line) for line in (folder / "own.jsonl").read_text().splitlines()]
     assert {row["prompt"] for row in rows} == {f"Q: {each}\nA: Let's think step by step." for each in questions}
     kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
-    assert kept["ask"] is False and "cue" not in kept and kept["stop_strings"] == ["Q:"]
+    assert kept["ask"] is False and kept["cue"] is None and kept["stop_strings"] == ["Q:"]
     copy = rows_of("gsm8k")["train"]  # names no split, and the model has not read it: all of it is asked
     (folder / "copy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in copy))
     assert result_of(run(*asked, "--problems", "copy.jsonl", "--json"))["episodes"] == len(copy)

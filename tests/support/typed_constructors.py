@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 
 from rlenv import TrainConfig
+from rlenv._settings import setting
 from rlenv.agents import PPO, Agent
 from rlenv.agents.policies import Policy
-from rlenv.agents.settings import setting
 
 
 class Own(PPO):

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from rlenv._checks import SHOWN, check_choice, check_count, check_flag
-
-from .checks import check_number, check_schedule
+from ._checks import SHOWN, check_choice, check_count, check_flag, check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it
@@ -27,7 +26,7 @@ KINDS = {bool: "bool", str: "text", dict: "table", Mapping: "table"}  # by type;
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The declaration of a setting of an agent, or of a job (see `scripts/config`).
+    """The declaration of an argument of an agent, of TextGen-v0, or of a job (see `scripts/config`).
 
     Attributes:
         name: of the argument and the attribute.
@@ -85,6 +84,8 @@ class Setting:
         types = {get_origin(each) or each for each in alternatives(self.hint)} - {type(None)}
         if types & {int, float} and types <= {int, float, Callable}:
             return "schedule" if Callable in types else "float" if float in types else "int"
+        if types == {str, Path}:
+            return "text"
         return KINDS.get(types.pop(), "other") if len(types) == 1 else "other"
 
     @property
@@ -115,6 +116,8 @@ class Setting:
         Raises:
             ValueError: naming the setting, the value and the allowed ones.
         """
+        if value is None and self.takes_several:
+            value = ()
         if value is None and self.optional:
             return value
         if self.kind == "table" and self.checked_by is None:
@@ -122,17 +125,15 @@ class Setting:
         if self.takes_several:
             each = value if isinstance(value, (list, tuple)) else [value]
             return tuple(each if self.checked_by is None else map(self.checked_by, each))
+        if self.kind == "text" and not self.one_of:
+            value = self._text(value)
         if self.checked_by is not None:
             return self.checked_by(value)
         if self.one_of:
             return check_choice(self.name, value, self.one_of)
         if self.kind == "bool":
             return check_flag(self.name, value)
-        if self.kind == "text":
-            if not isinstance(value, (str, os.PathLike)):
-                raise ValueError(f"{self.name} must be a text, got {value!r:.{SHOWN}}")
-            return str(value)
-        if self.kind == "other" or (self.kind == "schedule" and callable(value) and not self.starts):
+        if self.kind in ("text", "other") or (self.kind == "schedule" and callable(value) and not self.starts):
             return value
         low, high, above, below = self.bounds
         if self.kind == "int":
@@ -140,6 +141,14 @@ class Setting:
             return check_count(self.name, value, None if low == -math.inf else int(low) + above, most)
         check = check_schedule if self.kind == "schedule" else check_number
         return check(self.name, value, low=low, high=high, above=above, below=below)
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, (str, os.PathLike)):
+            raise ValueError(f"{self.name} must be a text, got {value!r:.{SHOWN}}")
+        text = str(value)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{self.name} must be text in UTF-8, got {text!r:.{SHOWN}}")
+        return text
 
     def _table(self, value: Any) -> dict[str, Any]:
         try:
