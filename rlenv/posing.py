@@ -35,8 +35,7 @@ class Posed:
 
     def __init__(self, verifier: Verifier, problems: Sequence[Problem] | None = None) -> None:
         self.verifier, self.problems = verifier, problems
-        self.pool = isolate(verifier)
-        self.judge = Judge(verifier, self.pool, flag_errors=True)
+        self.judge = Judge(verifier, isolate(verifier), flag_errors=True)
         self._lock = threading.Lock()
 
     def problem(self, seed: int, level: int | None = None) -> Problem:
@@ -62,12 +61,12 @@ class Posed:
 
     def ask(self, exchange: Exchange, out_of_budget: bool = False) -> Reply:
         """Return the reply to the last turn, or the verdict on an episode that is out of budget."""
-        with nullcontext() if self.pool is not None or self.verifier.execution.waits else self._lock:
+        with nullcontext() if self.judge.pool is not None or self.verifier.execution.waits else self._lock:
             return self.judge.replies([exchange], out_of_budget)[0]
 
     def close(self) -> None:
         """Stop the worker processes and close the verifier."""
-        for each in (self.pool, self.verifier):
+        for each in (self.judge.pool, self.verifier):
             if each is not None:
                 each.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_flag
 
 from ..answer import answer_in, ending, placed
 from ..base import Problem
@@ -69,10 +69,9 @@ class Countdown(ReferenceVerifier):
         place: str = "any",
         use_all: bool = False,
     ) -> None:
-        if not isinstance(use_all, bool):
-            raise ValueError(f"countdown: use_all must be true or false, got {use_all!r}")
         super().__init__(place=place)
-        self.use_all, self.request = use_all, self.request.replace("the answer", "the expression")
+        self.request = self.request.replace("the answer", "the expression")
+        self.use_all = check_flag("countdown: use_all", use_all)
         self.numbers = check_count("countdown: numbers", numbers, 2, 6)
         self.largest = check_count("countdown: largest", largest, 4, 999)
         self.levels = check_count("countdown: levels", levels, 1, numbers - 1)

@@ -14,14 +14,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
-
 from ..answer import document_in
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..problem import examples_beside
 
+LONGEST = 100_000  # characters of a completion
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too
 
@@ -36,8 +35,8 @@ class JsonSchema(Verifier):
 
     The document is the first fenced block of the completion, or all of it without a block; thoughts are cut off first.
     JSON is read strictly: no NaN, Infinity or number beyond a float, no key twice in an object, no comment, no comma at
-    the end; at most 32 levels deep, whole numbers of at most 300 digits. Numbers are compared exactly: 19.99 is a
-    multiple of 0.01.
+    the end; at most 32 levels deep, whole numbers of at most 300 digits, completions of at most 100,000
+    characters. Numbers are compared exactly: 19.99 is a multiple of 0.01.
 
     "format" is checked for date, email (a text with @), ipv4, ipv6 and uuid; others are ignored, as JSON Schema allows.
 
@@ -51,20 +50,17 @@ class JsonSchema(Verifier):
 
     Args:
         schema: the schema as a mapping, or the path of a JSON file with it.
-        max_length: the longest completion that is looked at, 1 to 100000 characters.
 
     Raises:
-        ValueError: if jsonschema is not installed, the schema is none, the file is not there, or the length is out of
-            range.
+        ValueError: if jsonschema is not installed, the schema is none, or the file is not there.
     """
 
     execution = Execution(isolated=True, needs={"jsonschema": "json"})
     examples = examples_beside(__file__)
     request = "Put the document between two lines of three backticks."
 
-    def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
+    def __init__(self, schema: Mapping[str, Any] | str | None = None) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
-        self.max_length = check_count("json_schema: max_length", max_length, 1, 100_000)
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)
@@ -76,7 +72,7 @@ class JsonSchema(Verifier):
             accepts = validator(schema)
         except ValueError as error:
             return Verdict(0.0, status="error", reason=str(error))
-        if len(completion) > self.max_length:
+        if len(completion) > LONGEST:
             return WRONG
         try:
             document = read_json(document_in(completion))

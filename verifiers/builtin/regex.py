@@ -8,12 +8,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
-
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
 from ..problem import examples_beside
 
+LONGEST = 100_000  # characters of a completion
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 
 
@@ -22,7 +21,7 @@ class Regex(Verifier):
     r"""The whole completion matches the pattern; reward 1.0, else 0.0.
 
     The pattern is one of Python's `re`, such as `\d{4}-\d\d-\d\d` or `(?i)yes|no`. The problem's metadata may have a
-    "pattern", which has priority. Completions longer than `max_length` score 0. `\d` and `(?i)[a-z]` match ASCII
+    "pattern", which has priority. Completions of more than 100,000 characters score 0. `\d` and `(?i)[a-z]` match ASCII
     characters only: what other scripts write for them, such as ٤, does not match where a letter would not.
 
     Some patterns, such as `(a+)+b`, take exponential time, and Python cannot interrupt them. So this verifier runs in
@@ -34,18 +33,16 @@ class Regex(Verifier):
 
     Args:
         pattern: for problems without a pattern in their metadata.
-        max_length: longest completion that is matched, 1 to 100000 characters.
 
     Raises:
-        ValueError: if the pattern is invalid, or the length out of range.
+        ValueError: if the pattern is invalid.
     """
 
     execution = Execution(isolated=True, timeout=1.0)
     examples = examples_beside(__file__)
 
-    def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
+    def __init__(self, pattern: str | None = None) -> None:
         self.pattern = pattern
-        self.max_length = check_count("regex: max_length", max_length, 1, 100_000)
         if pattern is not None:
             compiled(pattern)
 
@@ -58,7 +55,7 @@ class Regex(Verifier):
             matcher = compiled(pattern)
         except ValueError as error:
             return Verdict(0.0, status="error", reason=str(error))
-        if len(completion) > self.max_length or not matcher.fullmatch(completion):
+        if len(completion) > LONGEST or not matcher.fullmatch(completion):
             return WRONG
         foreign = pattern.isascii() and _plain(completion)
         return RIGHT if not foreign or foreign == completion or matcher.fullmatch(foreign) else WRONG

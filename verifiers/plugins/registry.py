@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from ..base import Execution, Turns, Verifier
+from rlenv._checks import first_line
+
+from ..base import Execution, Turns, Verifier, describe
 from ..function import FunctionVerifier
 from .arguments import hint
 from .user_code import SUFFIX, import_user_module
@@ -275,9 +276,4 @@ def _load(name: str) -> Any:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception of a module in one line, with the place that raised it unless the message explains it."""
-    line = (str(error).splitlines() or [""])[0]
-    if isinstance(error, (ImportError, AttributeError, SyntaxError)):
-        return line
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    named = f"{type(error).__name__}: {line}" if line else type(error).__name__
-    return f"{named} ({place.filename}, line {place.lineno})"
+    return first_line(error) if isinstance(error, (ImportError, AttributeError, SyntaxError)) else describe(error)
