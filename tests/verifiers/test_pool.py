@@ -290,6 +290,31 @@ Isolated(Leaves(), workers=2, timeout=3600).verify_batch([Problem("p")] * 2, [""
 """
 
 
+FORKS = """
+import os
+
+from rlenv.verifiers import Arith, Isolated, Problem
+
+pool, asked = Isolated(Arith(), workers=1), ([Problem("1+1=", "2")], ["2"])
+pool.verify_batch(*asked)
+child = os.fork()
+if child == 0:
+    try:
+        pool.submit(*asked)
+    except RuntimeError:
+        pool.close()
+        os._exit(7)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pool.verify_batch(*asked)[0].reward)
+"""
+
+
+@linux
+def test_the_child_of_a_fork_has_no_part_in_the_workers_of_its_parent():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=LATE)
+    assert done.stdout == "7 1.0\n", done.stderr
+
+
 @linux
 def test_nothing_outlives_a_trainer_that_is_killed():
     mark = new_mark()

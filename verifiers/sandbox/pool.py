@@ -106,6 +106,7 @@ class _Workers:
         self.idle: list[Worker] = []
         self.lock = threading.RLock()  # garbage collection may close a pool in any thread
         self.used = self.closed = False
+        self.owner = os.getpid()  # a child of a fork has copies of the pipes, and must leave them alone
 
     def submit(self, question: tuple[Any, ...], read: Reader) -> Future[Any]:
         future: Future[Any] = Future()
@@ -115,8 +116,8 @@ class _Workers:
             future.set_result(read(_failure(f"the problem cannot be pickled: {describe(error)}")))
             return future
         with self.lock:
-            if self.closed:
-                raise RuntimeError("the verifier was closed")
+            if self.closed or self.owner != os.getpid():
+                raise RuntimeError("the verifier was closed, or is another process's: a fork needs one of its own")
             self.used = True
             begin(self._judge(future, message, read), LOOP)
         return future
@@ -124,7 +125,7 @@ class _Workers:
     def close(self) -> None:
         with self.lock:
             begun, self.closed = self.used and not self.closed, True
-        if begun:
+        if begun and self.owner == os.getpid():
             ended = begin(self._end(), LOOP)
             if not runs_in(LOOP):
                 ended.result()
