@@ -95,12 +95,9 @@ def test_a_local_folder_of_the_same_name_is_not_taken_for_a_data_set_of_the_hub(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     for name in ("hf:org/sums", f"hf:org/sums@{COMMIT}"):
-        check_refused(load_problems, {"path": name, "columns": COLUMNS}, (repr(name), "without network"))
-
-
-def test_without_network_one_line_says_how_to_pass_a_copy(monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    check_refused(load_problems, {"path": "hf:org/none"}, ("'hf:org/none'", "without network", "--problems FOLDER"))
+        check_refused(
+            load_problems, {"path": name, "columns": COLUMNS}, (repr(name), "without network", "--problems FOLDER")
+        )
 
 
 def test_without_network_the_cache_is_read_but_no_other_revision(tmp_path, monkeypatch, capfd):

@@ -6,7 +6,6 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from local_hub import serve_task
-from refused import check_refused
 from task_rows import rows_of
 
 import rlenv
@@ -92,11 +91,6 @@ def test_another_verifier_takes_neither_arguments_nor_request(served):
     problem = task.encoding.listed[0]
     assert problem.text.startswith(problem.answer) and problem.answer.startswith("Ann")
     assert task.encoding.encoder.asked(problem.prompt) == problem.prompt
-
-
-def test_a_wrong_name_is_one_line():
-    check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "gsm8"}, ("'gsm8'", "did you mean gsm8k"))
-    check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "zzzz"}, ("known: gsm8k, math,",))
 
 
 def table():

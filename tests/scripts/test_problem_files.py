@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -90,12 +91,17 @@ def test_a_supervised_start_shows_problems_of_every_level_and_asks_each_that_is_
 
 def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     (folder / "few.csv").write_text("prompt\n" + "".join(f'"{letter},:"\n' for letter in "bcef"))
-    outcome = run("train", *SMALL[:2], "--problems", "few.csv", "--verifier", "plain_reward.py:vowels",
-                  "--episodes-per-update", 8, "--log-dir", "run", "--json")  # fmt: skip
+    given = ["--problems", "few.csv", "--verifier", "plain_reward.py:vowels", "--eval-episodes", 40, "--report"]
+    outcome = run("train", *SMALL[:2], *given, "--episodes-per-update", 8, "--log-dir", "run", "--json")
     result = result_of(outcome)
-    assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 4, 0)
+    assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 40, 0)
     said = "none of the 4 problems is in the test split (test_fraction=0.2), all are in train"
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
+    [few] = [line for line in outcome.stderr.splitlines() if "4 training problems: each is 25%" in line]
+    for figures in (result["initial_eval"], result["eval"]):
+        assert (figures["problems"], figures["few_problems"]) == (4, few)
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "on 4 training problems" in page and page.count("each is 25% of the figure") == 1
     assert re.search("no warm start: FunctionVerifier has no demonstration for '.,:'$", outcome.stderr, re.MULTILINE)
     assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
 

@@ -93,21 +93,6 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
 
 
-def test_a_run_says_of_how_many_held_out_problems_its_figures_are(tmp_path):
-    file = tmp_path / "letters.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{letter}>", "answer": letter}) + "\n" for letter in "abcd"))
-    task = ["--verifier", "exact", "--problems", file, "--max-new-tokens", 4, "--episodes", 8, "--agent", "reinforce"]
-    small = ["--eval-episodes", 40, "--episodes-per-update", 8, "--sft-steps", 0, "--log-dir", tmp_path / "run"]
-    outcome = run("train", *task, *small, "--report")
-    assert outcome.stderr.count("40 episodes of 2 problems") == 2, "before and after"
-    line = next((line for line in outcome.stderr.splitlines() if "2 held-out problems: each is 50%" in line), "")
-    assert "--test-fraction 0" in line and outcome.stderr.count(line) == 1
-    for figures in map(json.loads((tmp_path / "run" / "result.json").read_text()).get, ("initial_eval", "eval")):
-        assert (figures["problems"], figures["few_problems"]) == (2, line)
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "on 2 held-out problems" in page and page.count("each is 50% of the figure") == 1
-
-
 def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     line = ["train", "--env", "CartPole-v1", "--timesteps", 50, "--episodes-per-update", 4, "--eval-episodes", 0]

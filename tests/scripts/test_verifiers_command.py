@@ -50,6 +50,8 @@ def test_lint_ends_with_1_where_a_rule_is_broken(tmp_path):
     assert f"{lenient}: attack: several-answers" in outcome.stdout and f"{strict}: attack" not in outcome.stdout
     bad, good = data("lint", *given, code=1)["verifiers"]
     assert (good["passed"], bad["passed"]) == (True, False) and bad["false_accepts"] > 10
+    assert (good["findings"], good["honest"], good["problems"]) == ([], 2, 2)
+    assert {each["family"] for each in bad["findings"]} == {"several-answers", "place-repeated", "junk"}
 
 
 def test_lint_names_the_option_for_answers_in_another_column(tmp_path):

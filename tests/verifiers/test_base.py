@@ -39,11 +39,6 @@ def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, insi
         assert verdict == Verdict(0.0, status="error", reason=reason)
 
 
-def test_a_number_in_place_of_a_verdict_is_an_error_that_names_the_method():
-    with pytest.raises(ValueError, match=r"^Between: verify must return a Verdict, .* 1 completions; got 1: \[1.0\]$"):
-        checked(Between(0.0, 1.0), [1.0], 1)
-
-
 def test_a_verdict_that_was_not_reached_has_no_reward_to_check():
     for status in ("timeout", "error", "not_applicable"):
         given = Verdict(0.0, status=status, reason="why not")

@@ -9,7 +9,7 @@ import string
 
 import pytest
 
-from rlenv.verifiers import Execution, Probes, Problem, Verdict, Verifier, make_verifier
+from rlenv.verifiers import Execution, Probes, Problem, Verdict, Verifier
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -173,16 +173,3 @@ def test_answers_in_a_frame_are_attacked_inside_it():
     bad = paying("Tagged", tagged, alphabet=string.printable)
     bad.demonstration = lambda self, problem: f"<answer>{problem.answer}</answer>"
     assert {"several-answers", "junk", "place-repeated"} <= families(lint(bad()))
-
-
-def test_a_reward_function_is_held_to_the_rules_with_problems():
-    def exact(prompts, completions, answer):
-        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
-
-    def lenient(prompts, completions, answer):
-        return [float(right in text) for text, right in zip(completions, answer, strict=True)]
-
-    problems = [Problem(f"capital of {land}?", town) for land, town in [("France", "Paris"), ("Chad", "N'Djamena")]]
-    good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
-    assert (rules(good), good.honest, good.problems) == (set(), 2, 2)
-    assert families(bad) == SUBSTRING - {"all-listed", "wrong-answer"}

@@ -14,7 +14,6 @@ import programs
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, processes_of
 from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, calling, say, user
-from refused import check_refused, row
 
 import rlenv  # noqa: F401
 from rlenv.verifiers import Isolated, Problem, Verdict, make_verifier
@@ -318,25 +317,6 @@ def test_tools_around_a_program_answer_turns_of_their_own():
 def test_tools_around_a_program_leave_room_for_its_turns_and_for_calls():
     lengths = [made_with_tools(calling(max_tokens=most)).unwrapped.task.encoding.max_new_tokens for most in (300, 8)]
     assert lengths == [300, 1 + CALL_LENGTH]
-
-
-def first_opened(solve):
-    Program(solve).opened(SUM)
-
-
-NOT_PROGRAMS = [
-    row(first_opened, {"solve": 7}, "(problem, client)", "not callable"),
-    row(first_opened, {"solve": int}, "int(problem, client)"),
-    row(first_opened, {"solve": lambda problem: 0}, "(problem, client)", "1 positional argument"),
-    row(Program, {"solve": agent, "turns": 0}, "turns"),
-    row(Program, {"solve": agent, "timeout": -1}, "timeout", "-1"),
-    row(make_verifier, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
-]
-
-
-@pytest.mark.parametrize(("make", "arguments", "names"), NOT_PROGRAMS)
-def test_what_is_not_a_program_is_refused(make, arguments, names):
-    check_refused(make, arguments, names)
 
 
 def post(client, body=None, key=None, path="/chat/completions", method="POST", **headers):

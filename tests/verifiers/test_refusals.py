@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from dialogues import Echoing
 from openenv_servers import URL
+from programs import agent
 from refused import check_refused, row
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
@@ -28,6 +29,7 @@ from rlenv.verifiers import (
     isolate,
     make_verifier,
 )
+from rlenv.verifiers.builtin import Program
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
@@ -72,6 +74,10 @@ def of(name):
 
 def made(spec, **arguments):
     return make_verifier(spec, **arguments)
+
+
+def first_opened(solve):
+    Program(solve).opened(Problem("1+1="))
 
 
 def untrusted(spec):
@@ -250,6 +256,12 @@ ROWS = [
         made, {"spec": "rlenv.verifiers.builtin.arith:Missing"}, "'rlenv.verifiers.builtin.arith:Missing'", "'Missing'"
     ),
     row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),
+    row(made, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
+    row(first_opened, {"solve": 7}, "(problem, client)", "not callable"),
+    row(first_opened, {"solve": int}, "int(problem, client)"),
+    row(first_opened, {"solve": lambda problem: 0}, "(problem, client)", "1 positional argument"),
+    row(Program, {"solve": agent, "turns": 0}, "turns", "0"),
+    row(Program, {"solve": agent, "timeout": -1}, "timeout", "-1"),
     row(made, {"spec": "my.rewards.py"}, "my.rewards.py:my_function"),
     *(row(made, {"spec": spec}, "verifier", "name", "function") for spec in (None, {"arith": 1})),
     *(row(untrusted, {"spec": spec}, "--trust") for spec in (f"openenv:{URL}", "gym:my:Count-v0", "a.py:f")),
