@@ -7,8 +7,10 @@ in `estimators/` and `optimizer.py`; a test compares them.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -57,15 +59,23 @@ def signature_of_config(cls: type[Any]) -> inspect.Signature:
 class ConfigOf:
     """`GRPO.config`: a function of the class's settings, which returns them checked."""
 
-    def __get__(self, agent: Any, cls: Callable[Concatenate[Any, Any, P], A]) -> Callable[P, AgentConfig]:
-        """Return it for a class."""
+    if sys.platform == "jedi":  # which knows no ParamSpec, but partials: it alone reads this branch, others skip it
 
-        def config(*_: P.args, **settings: P.kwargs) -> AgentConfig:
-            return AgentConfig(cls, settings)  # type: ignore[arg-type]
+        def __get__(self, agent, cls):
+            return partial(cls, None, None)
 
-        config.__doc__ = f"Return the settings of {getattr(cls, '__name__', cls)}, checked, for TrainConfig(agent=...)."
-        config.__signature__ = signature_of_config(cls)  # type: ignore[attr-defined, arg-type]
-        return config
+    else:
+
+        def __get__(self, agent: Any, cls: Callable[Concatenate[Any, Any, P], A]) -> Callable[P, AgentConfig]:
+            """Return it for a class."""
+
+            def config(*_: P.args, **settings: P.kwargs) -> AgentConfig:
+                return AgentConfig(cls, settings)  # type: ignore[arg-type]
+
+            name = getattr(cls, "__name__", cls)
+            config.__doc__ = f"Return the settings of {name}, checked, for TrainConfig(agent=...)."
+            config.__signature__ = signature_of_config(cls)  # type: ignore[attr-defined, arg-type]
+            return config
 
 
 class AgentSettings(WithSettings):
