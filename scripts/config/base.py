@@ -171,19 +171,41 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
     import yaml  # slow
 
     class Loader(yaml.SafeLoader):
-        """YAML 1.1, in which 1e-3 is a text and 1.0e-3 a number, with both as numbers."""
+        """YAML 1.1, in which 1e-3 is a text and 1.0e-3 a number, with both as numbers; no key may occur twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            once((str(key.value), None) for key, _ in node.value)
+            return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+e[-+]?\d+$", re.I), "+-0123456789")
     is_yaml = path.suffix in (".yaml", ".yml")
-    kind, parse = ("YAML", partial(yaml.load, Loader=Loader)) if is_yaml else ("JSON", json.loads)
+    kind, parse = (
+        ("YAML", partial(yaml.load, Loader=Loader))
+        if is_yaml
+        else ("JSON", partial(json.loads, object_pairs_hook=once))
+    )
     try:
         table = parse(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())  # YAML's messages have several lines
         raise ValueError(f"{path} is not a valid {kind} file: {reason}") from error
     if not isinstance(table, dict):
         raise ValueError(f"{path} must hold a table of options")
     return read_table(cls, table, str(path))
+
+
+def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return pairs of a key and a value as a table.
+
+    Raises:
+        ValueError: for a key that occurs twice; one of its values would be dropped.
+    """
+    table = dict[str, Any]()
+    for key, value in pairs:
+        if key in table:
+            raise ValueError(f"it sets {key!r} twice; leave one of the two")
+        table[key] = value
+    return table
 
 
 def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -206,6 +228,8 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
             close = difflib.get_close_matches(str(key), known, n=1)
             hint = advice(str(key), options) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
             raise ValueError(f"{where} sets the unknown option {key!r}; {hint}")
+        if name in values:
+            raise ValueError(f"{where} sets {name} twice, as {key!r}, too; leave one of the two")
         if value is not None:
             try:
                 values[name] = read(options[name], value)

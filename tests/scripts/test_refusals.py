@@ -41,6 +41,9 @@ train --config broken.yaml | YAML parsing
 train --config list.yaml | table
 train --config value.yaml | value.yaml seed [1]
 train --config code.yaml | YAML constructor
+train --dry-run --config twice.yaml | twice.yaml 'seed' twice
+train --dry-run --config twice.json | twice.json 'clip_range' twice
+train --dry-run --config alike.yaml | alike.yaml learning_rate twice
 train --dry-run --env CartPole-v1 | --dry-run CartPole-v1
 train --plan-processes 8 | --plan-processes --dry-run
 train --plan-memory 80G | --plan-memory --dry-run
@@ -142,6 +145,9 @@ def write_inputs(folder):
         "world.py": "from gymnasium import Env\nclass Bare(Env): pass\n",
         "list.yaml": "- 1\n",
         "value.yaml": "seed: [1]\n",
+        "twice.yaml": "seed: 1\nagent: ppo\nseed: 2\n",
+        "twice.json": '{"settings": {"clip_range": 0.1, "clip_range": 0.2}}',
+        "alike.yaml": "learning-rate: 1e-3\nlearning_rate: 1e-4\n",
         "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",
         "thesis.tex": "years of work",
         "papers/thesis.tex": "years of work",
