@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from rlenv.tokenizer import character_tokenizer
-from rlenv.verifiers import Arith, Problem, RewardModel, make_verifier
+from rlenv.verifiers import Arith, Problem, RewardModel, Weighted, make_verifier
 from rlenv.verifiers.wrapping import makes_problems
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
@@ -178,14 +178,10 @@ def test_a_model_object_is_not_trained_and_padding_takes_the_tokens_that_there_a
     assert rewards(verifier) == pytest.approx(alone, abs=1e-5)  # dropout is off
 
 
-def test_problems_come_from_another_verifier():
-    settings = {"problems_of": "arith", "problem_args": {"digits": 1}}
-    verifier = judge("gpt2", 1, **settings)
-    arith = Arith(digits=1)
-    assert makes_problems(verifier) and verifier.prompt_length == arith.prompt_length
-    problem = verifier.sample(random.Random(3))
-    assert problem == arith.sample(random.Random(3)) and verifier.demonstration(problem) == problem.answer
-    listed = judge("gpt2", 1)
-    assert not makes_problems(listed)
-    with pytest.raises(NotImplementedError):
-        listed.sample(random.Random(0))
+def test_problems_come_from_a_verifier_beside_it_with_a_weight_of_0():
+    rated, arith = judge("gpt2", 1), Arith(digits=1)
+    beside = Weighted({"arith": {"weight": 0, "digits": 1}, "rated": {"weight": 1, "verifier": rated}})
+    problem = beside.sample(random.Random(3))
+    assert problem == arith.sample(random.Random(3)) and beside.demonstration(problem) == problem.answer
+    assert beside.prompt_length == arith.prompt_length and not makes_problems(rated)
+    assert beside.verify(problem, "3").reward == pytest.approx(rated.verify(problem, "3").reward)

@@ -12,18 +12,17 @@ from typing import Any
 
 from rlenv._checks import check_count, check_flag, first_line
 
-from ..base import Execution, Problem, Verdict
+from ..base import Execution, Problem, Verdict, Verifier
 from ..conversation import make_encoder
 from ..plugins.arguments import require
-from ..plugins.registry import make_verifier, register_verifier
-from ..wrapping import WithPoser
+from ..plugins.registry import register_verifier
 
 ADAPTER = "adapter_config.json"  # of peft
 CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conversations in training
 
 
 @register_verifier("reward_model")
-class RewardModel(WithPoser):
+class RewardModel(Verifier):
     """The output of a trained reward model, computed in batches on the device.
 
     The model reads prompt and completion as one text, a conversation as the chat template renders it. With one output
@@ -31,9 +30,9 @@ class RewardModel(WithPoser):
     special token stays text. An input that is too long for the model loses its beginning, but for a token that begins
     every text; the model cannot tell unknown characters apart.
 
-    Prompts and alphabet: from the verifier `problems_of`, else from the listed problems. Not caught: a
-    learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
-    success rate of a verifier beside it, and anchor the policy with --kl-coef.
+    Prompts and alphabet: from the listed problems, or from a verifier that makes some: `arith=0,reward_model:FOLDER`.
+    Not caught: a learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates;
+    watch the success rate of a verifier beside it, as in this list, and anchor the policy with --kl-coef.
 
     Args:
         model: a folder or id, a run folder of `rlenv reward-model`, or a model object; it stays in evaluation mode. A
@@ -43,9 +42,6 @@ class RewardModel(WithPoser):
             None for the model's own form in training, else for yes if there is a template.
         label: which of several outputs is the reward; None for the last one.
         success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
-        problems_of: the verifier that makes the problems and demonstrations, such as "arith"; None where they are
-            listed.
-        problem_args: its arguments.
         batch_size: texts per forward pass.
         device: "auto" uses a GPU if there is one.
 
@@ -61,8 +57,6 @@ class RewardModel(WithPoser):
         tokenizer: Any = None,
         label: int | None = None,
         success_reward: float | None = None,
-        problems_of: str | None = None,
-        problem_args: Mapping[str, Any] | None = None,
         batch_size: int = 256,
         device: str = "auto",
         chat: bool | None = None,
@@ -87,8 +81,6 @@ class RewardModel(WithPoser):
         if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):
             raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
         self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
-        if problems_of is not None:
-            self.poser = make_verifier(problems_of, **(problem_args or {}))
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""
