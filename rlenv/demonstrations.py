@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlenv.verifiers import Problem
-from rlenv.verifiers.base import has_dialogues
+from rlenv.verifiers.base import has_dialogues, right_turns
 from rlenv.verifiers.conversation import shown
 
 from .encoder import STOP, STRING
@@ -87,7 +87,7 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     problem, name = prompt.problem, type(task.verifier).__name__
     what = f"the demonstration of {shown(problem.prompt)}"
     rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
-    turns: Any = task.verifier.demonstration_turns(problem, rng)
+    turns: Any = right_turns(task.verifier, problem, rng)
     if isinstance(turns, str):
         raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
     if len(turns) > 1 and not has_dialogues(task.verifier):

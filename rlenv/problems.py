@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem
-from rlenv.verifiers.base import Poser
+from rlenv.verifiers.base import Poser, right_turns
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.dialogues import opened
 from rlenv.verifiers.problem import as_split, template_parts
@@ -138,7 +138,7 @@ class Problems(Sequence[Problem]):
 def turns_of(verifier: Poser, problem: Problem) -> Sequence[str]:
     """Return the model's turns in a right episode; if the verifier chooses among several, always the same ones."""
     own = getattr(verifier.demonstration_turns, "__func__", None) is not Poser.demonstration_turns
-    return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
+    return right_turns(verifier, problem, random.Random(0) if own else _UNUSED)
 
 
 def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:

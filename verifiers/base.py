@@ -276,15 +276,10 @@ class Poser:
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
         """Return the model's turns in a right episode; `rng` is for verifiers that choose one of several.
 
-        The dialogue is asked for the replies in between. By default, the turns are those in the problem's column
-        `turns`, else `demonstration` alone.
+        The dialogue is asked for the replies in between. By default, `demonstration` is the only turn. A problem may
+        have other ones in a column `turns`; see `right_turns`.
         """
-        turns = problem.metadata.get("turns") if has_dialogues(self) else None
-        if turns is None:
-            return [self.demonstration(problem)]
-        if not isinstance(turns, (list, tuple)) or not all(isinstance(turn, str) for turn in turns):
-            raise ValueError(f"the column 'turns' of {problem.text!r:.60} must be a list of texts, got {turns!r:.60}")
-        return turns
+        return [self.demonstration(problem)]
 
     def extract(self, problem: Problem, completion: str) -> str | None:
         """Return the answer that a completion gives, None if it gives none, for a majority vote over completions.
@@ -365,6 +360,20 @@ class Verifier(Poser, Scorer):
 def has_dialogues(poser: Poser) -> bool:
     """Return whether the poser has dialogues, which answer the model's turns, for at least some problems."""
     return type(poser).dialogue is not Poser.dialogue
+
+
+def right_turns(poser: Poser, problem: Problem, rng: random.Random) -> Sequence[str]:
+    """Return the model's turns in a right episode: of a dialogue those in the column `turns`, else the poser's.
+
+    Raises:
+        ValueError: for a column of something else.
+    """
+    turns = problem.metadata.get("turns") if has_dialogues(poser) else None
+    if turns is None:
+        return poser.demonstration_turns(problem, rng)
+    if not isinstance(turns, (list, tuple)) or not all(isinstance(turn, str) for turn in turns):
+        raise ValueError(f"the column 'turns' of {problem.text!r:.60} must be a list of texts, got {turns!r:.60}")
+    return turns
 
 
 def is_success(scorer: Scorer, verdict: Verdict) -> bool:

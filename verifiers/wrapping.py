@@ -47,6 +47,7 @@ class WithPoser(Verifier):
     sample_at = held(Poser.sample_at)
     examples = held(Poser.examples)
     demonstration = held(Poser.demonstration)
+    demonstration_turns = held(Poser.demonstration_turns)
     extract = held(Poser.extract)
     split_key = held(Poser.split_key)
 

@@ -8,7 +8,7 @@ from dialogues import Talker
 
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
-from rlenv.verifiers import Dialogue, Verifier
+from rlenv.verifiers import Dialogue
 
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
 
@@ -52,14 +52,12 @@ def test_dialogues_of_demonstrations_are_closed(monkeypatch):
     assert len(closed) == 3
 
 
-def test_listed_problems_may_have_a_column_of_turns(tmp_path):
+def test_the_turns_in_a_column_of_listed_problems_are_shown(tmp_path):
     path = tmp_path / "turns.jsonl"
-    path.write_text('{"prompt": "a", "answer": "d", "turns": ["abcabc", "d"]}\n{"prompt": "b", "answer": "d"}\n')
-
-    class FromFile(Talker):
-        demonstration_turns = Verifier.demonstration_turns
-
-    task = task_of(FromFile(), problems=str(path), max_reply_tokens=12)
+    path.write_text(
+        '{"prompt": "a", "answer": "d", "turns": ["abcabc", "d"]}\n{"prompt": "b", "answer": "d", "turns": ["d"]}\n'
+    )
+    task = task_of(Talker("c", "d"), problems=str(path), max_reply_tokens=12)
     shown = demonstrate(task, 0, 2)
     rows = zip(shown.actions, shown.mask, strict=True)
     said = [task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in rows]

@@ -29,6 +29,7 @@ from rlenv.verifiers import (
     isolate,
     make_verifier,
 )
+from rlenv.verifiers.base import right_turns
 from rlenv.verifiers.builtin import Program
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
@@ -304,7 +305,7 @@ ROWS = [
     row(reward_model, {"tokenizer": None}, "tokenizer="),
     row(reward_model, {"sizes": {"vocab_size": 45}}, "46 tokens", "45"),
     row(reward_model, {"model": 3}, "classification head", "3"),
-    row(Echoing().demonstration_turns, {"problem": Problem("a", "", {"turns": "abc"}), "rng": None}, "'turns'"),
+    row(right_turns, {"poser": Echoing(), "problem": Problem("a", "", {"turns": "abc"}), "rng": None}, "'turns'"),
     row(lint, {"verifier": FunctionVerifier(half), "name": "half"}, "half", "--problems"),
     row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
     *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Turns, Verifier
+from rlenv.verifiers.base import right_turns
 from rlenv.verifiers.dialogues import begin, replay, reply_to
 from rlenv.verifiers.dialogues.calculator import LONGEST, calc
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
@@ -236,7 +237,7 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
     assert around.split_key(PROBLEM) == inner.split_key(PROBLEM) and around.demonstration(PROBLEM) == "46"
     assert set(inner.alphabet) < set(around.alphabet)
     turns = ["calc(1+1)", "2"]
-    assert around.demonstration_turns(Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
+    assert right_turns(around, Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
     assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
     assert not makes_problems(WithTools(Verifier(), ["calculator"]))
     assert WithTools(Asking(), [add], turns=3).turns.max_turns == 5, "beside those of the verifier"

@@ -53,6 +53,4 @@ class CalculatorSums(WithTools):
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
-        if "turns" in problem.metadata:
-            return super().demonstration_turns(problem, rng)
         return [f"calc({problem.text.rstrip('=')})", problem.answer]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import string
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,12 +95,6 @@ class WithTools(WithPoser):
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
         return Calling(self, begin(self.verifier, problem))
-
-    @override
-    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
-        if "turns" in problem.metadata:  # of a file, whose turns may call tools
-            return super().demonstration_turns(problem, rng)
-        return self.verifier.demonstration_turns(problem, rng)
 
     def _instead(self, turn: str, fault: str) -> Reply | None:
         return self.box.instead(turn, fault) or self.verifier.turns.in_place(turn, fault)
