@@ -160,8 +160,11 @@ def _explained(job: TrainJob) -> Iterator[None]:
         error.add_note(f"{hint}The last checkpoint: {saved}. To go on: {again}")
         raise
     except Exception as error:
-        line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
+        known = explain(error)
+        line, code = known or (f"{type(error).__name__}: {first_line(error)}", 1)
         _keep_reason(job, error, line)
+        if known and code == 1:  # a disk or memory: the run is in order
+            say(f"stopped; what was saved before goes on with: {again}")
         raise
     except KeyboardInterrupt:
         say(f"aborted; what was saved before goes on with: {again}")

@@ -19,7 +19,8 @@ from . import torchrun
 PACKAGE = __name__.partition(".")[0]
 USER = 2  # exit code of an error of the user
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FREE = "free some space"
+_FULL = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EFBIG: "raise the limit of ulimit -f"}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
 _format_warning = warnings.formatwarning
@@ -69,7 +70,7 @@ def _of_disk(error: BaseException) -> str | None:
         code, where = int(match[1]), "a file"
     else:
         return None
-    hint = "free some space" if code in _FULL else "check that its folder exists and that you may write there"
+    hint = _FULL.get(code, "check that its folder exists and that you may write there")
     return f"cannot read or write {where}: {os.strerror(code)}; {hint}"
 
 

@@ -158,6 +158,7 @@ def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
         outcome = invoke(*arguments(*SHARED[world], "--log-dir", copy))
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left on device")
+    assert f"--resume {copy}" in outcome.stderr
     done("train", "--resume", copy, "--json")
     assert differences(everything(run), everything(copy)) == []
 

@@ -26,6 +26,7 @@ def raised(error):
     ("error", "said"),
     [
         (OSError(errno.ENOSPC, "full"), "a file: No space left on device; free some space"),
+        (OSError(errno.EFBIG, "large"), "a file: File too large; raise the limit of ulimit -f"),
         (PermissionError(errno.EACCES, "no", "/runs/x"), "'/runs/x': Permission denied; check that its folder exists"),
         (OSError(errno.EROFS, "no", b"/runs/x"), "'/runs/x': Read-only file system; check"),
         (FileNotFoundError(errno.ENOENT, "gone", "runs/x"), "'runs/x': No such file or directory; check"),
@@ -34,7 +35,7 @@ def raised(error):
         (OSError("a library's own words"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
-    ids=["full", "permission", "read-only", "vanished", "in Rust", "network", "words", "torch"],
+    ids=["full", "limited", "permission", "read-only", "vanished", "in Rust", "network", "words", "torch"],
 )
 def test_faults_of_the_disk_are_one_line_and_others_stay_loud(error, said):
     explained = explain(raised(error))
