@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,7 +123,8 @@ class Setting:
         if self.kind == "table" and self.checked_by is None:
             return self._table(value)
         if self.takes_several:
-            each = value if isinstance(value, (list, tuple)) else [value]
+            single = isinstance(value, (str, os.PathLike)) or callable(value) or not isinstance(value, Iterable)
+            each = [value] if single else value
             return tuple(each if self.checked_by is None else map(self.checked_by, each))
         if self.kind == "text" and not self.one_of:
             value = self._text(value)

@@ -21,6 +21,8 @@ from rlenv.verifiers.conversation import Message, PromptText, as_messages, shown
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, as_call
 from rlenv.verifiers.text import conclusion
 
+from .forms import is_template
+
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
@@ -303,12 +305,12 @@ def any_of(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def read_template(template: str | Path) -> str:
-    """Return the chat template in a file; a text with a "{" is the template itself.
+    """Return the chat template in a file; a text with a "{" is the template itself, unless there is such a file.
 
     Raises:
         ValueError: in one line, for a file that cannot be read or holds no template.
     """
-    if isinstance(template, str) and "{" in template:
+    if isinstance(template, str) and is_template(template):
         return template
     try:
         text = Path(template).read_text(encoding="utf-8")

@@ -24,8 +24,16 @@ LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environ
 
 
 def located(path: str) -> str:
-    """Return a path as an absolute one, for a run continued elsewhere; hf:NAME and the text of a template as it is."""
-    return path if path.startswith("hf:") or "{" in path else os.path.realpath(path)
+    """Return a path as an absolute one, for a run continued elsewhere; hf:NAME and the text of a template as it is.
+
+    A link stays one: the hub's cache has links with an ending to files without one.
+    """
+    return path if path.startswith("hf:") or is_template(path) else str(Path(path).absolute())
+
+
+def is_template(text: str) -> bool:
+    """Tell whether a text is a chat template, and not the path of a file with one."""
+    return "{" in text and not os.path.exists(text)  # noqa: PTH110  # which bears a long text
 
 
 @with_settings

@@ -165,7 +165,8 @@ def test_which_prompts_are_conversations_and_whose_system_message_they_have(prom
 
 
 def test_a_chat_template_is_read_from_a_file_spelled_in_characters_and_leaves_the_tokenizer_alone(tmp_path):
-    template, path = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>", tmp_path / "t.jinja"
+    template, path = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>", tmp_path / "{a}/t.jinja"
+    path.parent.mkdir()
     path.write_text(template, encoding="utf-8")
     task = silent([[user("ß")], "ü"], chat_template=path, system_prompt="ø")
     texts = {task.encoding.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}

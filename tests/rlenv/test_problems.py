@@ -84,6 +84,12 @@ def test_spaces_behind_the_commas_of_a_csv_file_are_no_part_of_its_names_and_val
     assert list(load_problems(tmp_path / "p.csv")) == expected
 
 
+def test_a_file_is_read_by_the_ending_of_a_link_to_it(tmp_path):  # such as the hub's cache has
+    (tmp_path / "blob").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "2+3=", "answer": "5"}')
+    (tmp_path / "p.jsonl").symlink_to("blob")
+    assert list(listed_problems(ProblemFile(problems=tmp_path / "p.jsonl"))) == SUMS
+
+
 NAMED = {"question": "1+1=", "target": 2}  # for reward functions that know the answer by the file's name for it
 ROW = {
     "question": "1+{x}=",

@@ -183,6 +183,11 @@ def test_only_the_last_stop_token_is_cut_from_a_text():
     assert task.encoding.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
 
 
+@pytest.mark.parametrize("given", [range(2, 4), {2: 0, 3: 0}.keys(), iter([2, 3])])
+def test_stop_tokens_are_any_series_of_them(given):
+    assert exact(character_tokenizer("abc"), stop_tokens=given).encoding.stop_token_ids == (1, 2, 3)
+
+
 @pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])
 def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, named):
     character_tokenizer("abc").save_pretrained(tmp_path)

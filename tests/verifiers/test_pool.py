@@ -311,7 +311,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pool.verify_batch(*ask
 
 @linux
 def test_the_child_of_a_fork_has_no_part_in_the_workers_of_its_parent():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=LATE)
+    strict = ["-W", "ignore", "-X", "dev"]  # in which asyncio checks what it is given
+    done = subprocess.run([sys.executable, *strict, "-c", FORKS], capture_output=True, text=True, timeout=LATE)
     assert done.stdout == "7 1.0\n", done.stderr
 
 

@@ -69,8 +69,8 @@ class Worker:
             unless_started.pop_all()
         assert self._process.stdin is not None and self._process.stdout is not None
         self._control, self._output, self._loop = self._process.stdin, self._process.stdout, asyncio.get_running_loop()
-        for end in (self._pipe, self._output):
-            os.set_blocking(end.fileno(), False)
+        self._pipe.setblocking(False)
+        os.set_blocking(self._output.fileno(), False)
         self._loop.add_reader(self._output, self._listen)
 
     async def bring(self, verifier: bytes) -> None:
