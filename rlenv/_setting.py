@@ -149,6 +149,8 @@ class Setting:
         text = str(value)
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError(f"{self.name} must be text in UTF-8, got {text!r:.{SHOWN}}")
+        if self.optional and not text.strip():
+            raise ValueError(f"{self.name} must be a text, got {text!r:.{SHOWN}}; omit it for none")
         return text
 
     def _table(self, value: Any) -> dict[str, Any]:

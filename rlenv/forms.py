@@ -86,12 +86,6 @@ class Form(WithSettings):
         shown="the verifier's",
     )
 
-    def _check_together(self) -> None:
-        for name, text in (("system_prompt", self.system_prompt), ("cue", self.cue)):
-            if text is not None and not text.strip():
-                raise ValueError(f"{name} must be text, got {text!r}; omit it for none")
-        super()._check_together()
-
     @property
     def chats_texts(self) -> bool:
         """Whether the chat template renders plain texts, too."""
