@@ -162,9 +162,10 @@ class OfAPolicy(Config):
     temperature: float | None = setting(
         default=None,
         help="Temperature of drawn completions; the policy keeps its own. Text only.",
+        above=0,
         shown="of the training; 1 for a model",
     )
-    top_p: float = setting(default=1.0, help="Draw from the likeliest tokens of this probability.")
+    top_p: float = setting(default=1.0, help="Draw from the likeliest tokens of this probability.", above=0, high=1)
     policy_kwargs: dict[str, Any] = setting(
         default=(), help="Argument of a model, such as dtype=bfloat16.", flag="--policy-arg"
     )
@@ -241,7 +242,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
         required=True,
     )
     columns: dict[str, str] = setting(default=(), help="Name of a column, as in prompt=question.", flag="--column")
-    test_fraction: float = setting(default=0.2, help="Share of the prompts in the test split.")
+    test_fraction: float = setting(default=0.2, help="Share of the prompts in the test split.", low=0, high=1)
     model: str = setting(
         default="tiny", help="Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model."
     )
@@ -254,9 +255,10 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     learning_rate: float | None = setting(
         default=None,
         help="Of Adam; it rises over the first tenth and falls to 0.",
+        above=0,
         shown="2e-3 for tiny, less for larger models, 10 times as much for adapters",
     )
-    center_coef: float = setting(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
+    center_coef: float = setting(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.", low=0)
 
 
 @with_settings

@@ -126,7 +126,7 @@ class Acting(Config):
     activation_checkpointing: bool = setting(
         default=False, help="Compute layers twice: less memory, a third more time."
     )
-    temperature: float = setting(default=1.0, help="Temperature of the softmax, in acting and training.")
+    temperature: float = setting(default=1.0, help="Temperature of the softmax, in acting and training.", above=0)
 
 
 @with_settings

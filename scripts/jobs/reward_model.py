@@ -12,7 +12,6 @@ import click
 import torch
 from transformers.utils import logging as transformers_logging
 
-from rlenv._checks import check_number
 from rlenv.agents.language.vocabulary import tokenizer_source
 from rlenv.agents.policies import NAMES, check_name
 from rlenv.agents.rollouts.envs import resolve_device
@@ -92,12 +91,9 @@ def _prepared(config: RewardModelConfig) -> tuple[Any, Any, Any, Any]:
     """Return the model, its tokenizer, the training pairs and the held-out pairs; writes nothing.
 
     Raises:
-        ValueError: for options out of range, and for faults of the file, the model or the tokenizer.
+        ValueError: for faults of the file, the model or the tokenizer.
     """
     transformers_logging.disable_progress_bar()
-    if config.learning_rate is not None:
-        check_number("learning_rate", config.learning_rate, low=0.0, above=True)
-    check_number("center_coef", config.center_coef, low=0.0)
     device = resolve_device(config.device, "TextGen-v0")
     pairs = load_pairs(config.pairs, dict(config.columns))
     parts = split_pairs(pairs, config.test_fraction)
