@@ -22,7 +22,7 @@ from .parameters import read
 
 C = TypeVar("C", bound="Config")
 LOCAL = (  # options of one invocation, not of the run
-    "log_dir", "overwrite", "as_json", "resume", "trust_checkpoint", "dry_run", "report", "process_timeout",
+    "log_dir", "overwrite", "as_json", "resume", "trust", "dry_run", "report", "process_timeout",
     "plan_processes", "plan_memory",
 )  # fmt: skip
 EXCLUSIVE = (("timesteps", "episodes"), ("save_every", "save_every_updates"))

@@ -104,9 +104,7 @@ class Resumed(Folder):
         checked_by=click.Path(exists=True, file_okay=False, path_type=Path),
     )
     save_every: float = setting(default=10.0, help="Minutes between two checkpoints.", low=0)
-    trust_checkpoint: bool = setting(
-        default=False, help="With --resume: import your modules that the checkpoint names.", flag="--trust"
-    )
+    trust: bool = setting(default=False, help="With --resume: import your modules that the checkpoint names.")
 
 
 @with_settings

@@ -132,7 +132,7 @@ def sft(config: SftConfig) -> ImitatedRun:
     config = begun_config(config) if resumed else with_task(config)
     config = config.but(device=meet(config.device, config.process_timeout))
     with ExitStack() as held:
-        held.enter_context(trusting(config.trust_checkpoint or not resumed))
+        held.enter_context(trusting(config.trust or not resumed))
         if resumed:
             run, checkpoint = reopened(config, held)
             if processes.on_main(lambda: run.result).get("interrupted") is False:

@@ -87,7 +87,7 @@ def reopened(config: TrainConfig | SftConfig, held: ExitStack) -> tuple[RunFolde
     run.check_links()
     processes.on_main(lambda: run.lock(held))
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
-    named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
+    named_by_checkpoint(config.env_id, {}, config.trust)
     _check_options(config, run.config)
     checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
@@ -107,7 +107,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     """
     run, checkpoint = reopened(config, held)
     if "agent" not in config.typed:
-        class_saved(named(config.agent), config.trust_checkpoint)
+        class_saved(named(config.agent), config.trust)
     if checkpoint is None:
         return build_agent(config.agent, config), run
     if not processes.is_main():
@@ -127,7 +127,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     for key, value in settings.items():
         if key not in CHANGEABLE and saved.get(key, value) not in (value, None) and not callable(value):
             raise ValueError(f"{path!r} has {key} {saved[key]!r}, but config.json names {key} {value!r}")
-    env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), config.trust_checkpoint
+    env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), config.trust
     own_env: dict[str, Any] = {}
     if objects_of(config).keys() - {"agent"}:  # no checkpoint names an environment with objects: the config does
         own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
@@ -163,6 +163,6 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
         raise ValueError(f"'{config.resume}/{CONFIG}' lifts the sandbox; if you agree, pass --unsafe-local-exec")
     values = vars(config) | config.settings
     for name in ("engine_url", "engine_kwargs"):
-        if (value := values.get(name)) and name not in config.typed and not config.trust_checkpoint:
+        if (value := values.get(name)) and name not in config.typed and not config.trust:
             flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
             raise ValueError(f"{file!r} names {flag} {value}; if you trust it, pass --trust or {flag} itself")

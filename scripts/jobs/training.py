@@ -85,7 +85,7 @@ def train(config: TrainConfig) -> TrainedRun:
     config, device = _begun(config)
     interrupt = Interrupt()
     with ExitStack() as held:
-        with trusting(config.trust_checkpoint or not resumed):
+        with trusting(config.trust or not resumed):
             here = config.but(device=device)
             agent, folder = continued(here, held) if resumed else _new(here)
             if (own := own_folder(folder, held)) is not folder:

@@ -149,7 +149,7 @@ TEXT = {
     ),
     "configuration names a verifier": (config(verifier=SHOUT), TRUST),
     "configuration trusts itself": (config(verifier=SHOUT, trust=True), TRUST),
-    "configuration trusts its checkpoint": (config(verifier=SHOUT, trust_checkpoint=True), TRUST),
+    "configuration trusts its checkpoint": (config(verifier=SHOUT, trust=True), TRUST),
     "configuration names a model": (
         lambda run, ran: (
             shutil.copytree(run / MODEL, run / "model"),
