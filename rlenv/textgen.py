@@ -14,7 +14,7 @@ from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
 from .task import TextGenTask, expanded
-from .turns import Turn
+from .turns import Turn, outcome_of
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
@@ -156,9 +156,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _show(self, reward: float, info: dict[str, Any]) -> None:
         """Keep how the episode ended, for `render`; with the mode "human", print it."""
-        status = info["verdict_status"]
-        self._success = bool(info["is_success"]) if status == "ok" else None
-        self._outcome = f"  reward {reward:g}" if status == "ok" else f"  {status}"
+        outcome, self._success = outcome_of(reward, info)
+        self._outcome = f"  {outcome}"
         if self.render_mode == "human":
             self.render()
 

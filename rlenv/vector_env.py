@@ -11,13 +11,13 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
-from .turns import Turn
+from .turns import Turn, outcome_of
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -39,6 +39,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     Args:
         num_envs: B, the number of slots.
         device: of the tensors, such as "cpu" or "cuda".
+        render_mode: None, "ansi" or "rgb_array": `render` returns a tuple with the text or the picture of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
             processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
             whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
@@ -57,10 +58,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
 
     Raises:
-        ValueError: for an unknown device, or any error of `TextGenTask`.
+        ValueError: for an unknown device or render mode, or any error of `TextGenTask`.
     """
 
     metadata: dict[str, Any] = {
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
         "autoreset_mode": AutoresetMode.DISABLED,
         "traits": {
             "finished_slots_may_step": True,
@@ -80,11 +83,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self,
         num_envs: int = 1,
         device: str | torch.device = "cpu",
+        render_mode: str | None = None,
         late_verdicts: bool = False,
         late_replies: bool = False,
         **task: Any,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = TextGenTask(**expanded(**task))
         self._slots = Slots(self.task.responder, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {
@@ -95,6 +101,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "share": self.task.share,
             "hears_verdicts": self.task.shared_curriculum is not None,
         }
+        self.render_mode = render_mode
         self.num_envs = num_envs
         encoding = self.task.encoding
         self.single_action_space = encoding.action_space
@@ -119,6 +126,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
+        self._picture: Any = None
+        if render_mode == "rgb_array":
+            from .picture import Picture  # pillow is for these alone
+
+            self._picture = Picture(encoding.tokenizer, encoding.stop_token_ids, encoding.max_length)
+        self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes in every slot, or in the slots of `options["reset_mask"]` (bool, [B]).
@@ -216,6 +229,21 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._slots.leave(range(self.num_envs))
         self._set_playing(list(range(self.num_envs)), False)
 
+    def render(self) -> tuple[Any, ...] | None:
+        """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
+        if self.render_mode is None:
+            return None
+        return tuple(map(self._shown, range(self.num_envs)))
+
+    def _shown(self, row: int) -> Any:
+        """Return the text or the picture of a slot, replies included."""
+        prompt = self._slots.prompts.get(row)
+        read, text = ([], "") if prompt is None else (prompt.tokens, prompt.text)
+        after = self._tokens[row, len(read) : self._slots.held[row]].tolist()
+        if self._picture is not None:
+            return self._picture.frame([*read, *after], len(read), *self._outcomes[row])
+        return f"{text}│{self.task.encoding.shown([after])[0]}"
+
     def _generated(self, row: int) -> list[int]:
         """Return the tokens of a slot's turn so far, of which a completion is one."""
         return self._completions[row, : self._taken[row]].tolist()
@@ -255,6 +283,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             prompts = self.task.prompts_again([next(self._again) for _ in rows])
         block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
+            self._outcomes[rows[i]] = ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
@@ -324,6 +353,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         for row, answer in answers.items():
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             if answer.tokens is None:
+                self._outcomes[row] = outcome_of(answer.reward, answer.info)
                 if "verdict_status" in answer.info:  # else the verdict comes later
                     self.task.record(self._slots.exchanges[row].problem, answer.info)
             else:

@@ -179,7 +179,7 @@ ROWS = [
     *(row(vector, {"num_envs": value}) for value in (0, 1.5, True)),
     row(make_vector_env, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
     row(vector, {"device": "abacus"}),
-    row(vector, {"render_mode": "rgb_array"}, "'render_mode'"),
+    row(vector, {"render_mode": "human"}, "render_mode 'human'", "ansi", "rgb_array"),
     row(single, {"render_mode": "svg"}, "render_mode 'svg'", "ansi", "human", "rgb_array"),
     row(vector, {"split": "dev"}, "split 'dev'", "train", "test"),
     row(reset_mask, {"mask": [False, False, False]}, "reset_mask", "3"),

@@ -220,8 +220,6 @@ def test_every_picture_has_one_size_and_shows_what_was_written_and_what_came_of_
     long = frames_of("4$", problems=["1+" * 600 + "1="], max_prompt_tokens=2000)
     assert long[0].shape[0] < (MOST_LINES + 3) * BOX + 100
     assert colored(long[-1], GENERATED) > 0 and colored(long[-1], STOP) > 0, "its end"
-    wrong = frames_of("66$")[-1]
-    assert colored(wrong, BAD) > 0 == colored(wrong, GOOD)
     failed = frames_of("6$", verifier=lambda completions: 1 / 0, flag_errors=True, tokenizer=TOKENIZER)[-1]
     assert colored(failed, NEITHER) > 0 == colored(failed, BAD), "no verdict"
 
@@ -244,3 +242,17 @@ def test_infos_are_merged_as_gymnasium_merges_them():
                 assert ours[key].dtype == column.dtype
                 np.testing.assert_array_equal(ours[key], column)
     assert made["said"][4] is say
+
+
+def test_single_and_batched_draw_the_same():
+    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **SUM, max_new_tokens=4)
+    batched.reset(seed=0)
+    seen = [batched.render()]
+    for actions in zip(ids("46$"), ids("66$"), strict=True):
+        batched.step(torch.tensor(actions))
+        seen.append(batched.render())
+    for right, wrong, both in zip(frames_of("46$"), frames_of("66$"), seen, strict=True):
+        assert np.array_equal(right, both[0]) and np.array_equal(wrong, both[1])
+    assert colored(seen[-1][1], BAD) > 0 == colored(seen[-1][1], GOOD)
+    batched.reset(options={"reset_mask": torch.tensor([False, True])})
+    assert colored(batched.render()[1], BAD) == 0  # the outcome is that of the episode that runs
