@@ -155,9 +155,11 @@ def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequen
     if SEED in columns:
         return [posed.problem(int(seed) % SEEDS) for seed in columns[SEED]]
     others = [name for name in columns if name not in (*TAKEN, "answer")]
-    answers = columns.get("answer", [""] * len(prompts))
+    answers = columns.get("answer", [None] * len(prompts))  # None: of a row without one, as datasets fill it in
     return [
-        Problem(prompt, str(answers[row]), {name: columns[name][row] for name in others})
+        Problem(
+            prompt, "" if answers[row] is None else str(answers[row]), {name: columns[name][row] for name in others}
+        )
         for row, prompt in enumerate(prompts)
     ]
 

@@ -48,6 +48,10 @@ class Sure(Verifier):
         return Verdict(len(completion.token_ids) / 4, {"length": len(completion.token_ids)})
 
 
+def test_a_row_without_an_answer_has_no_verdict():
+    assert reward_function("exact")(["a", "b", "c"], ["None", "", "x"], answer=[None, None, "x"]) == [None, None, 1.0]
+
+
 def test_verdicts_that_could_not_be_reached_are_none_and_parts_are_logged():
     reward, logged = reward_function(Sure), []
     state = SimpleNamespace(global_step=3, max_steps=9)
