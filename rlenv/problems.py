@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -170,10 +170,11 @@ def listed_problems(file: ProblemFile) -> Problems | None:
         raise ValueError(f"{names} are for problems of a file: pass its path as problems (--problems)")
     if problems is None:
         return None
-    if hasattr(problems, "keys") or not hasattr(problems, "__len__"):  # keys: it lists its columns, or its splits
+    unordered = isinstance(problems, Set) or not hasattr(problems, "__len__")  # a set's order is that of one process
+    if unordered or hasattr(problems, "keys"):  # keys: it lists its columns, or its splits
         raise ValueError(
             f"problems must be a file or a list of rows, got a {type(problems).__name__}; pass its rows, as "
-            "list(...) of a generator, frame.to_dict('records') of pandas, or one split of a DatasetDict"
+            "list(...) of a generator, sorted(...) of a set, frame.to_dict('records') of pandas, or one split of a DatasetDict"
         )
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")

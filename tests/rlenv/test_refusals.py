@@ -205,6 +205,7 @@ ROWS = [
     row(task, {"problems": {"prompt": ["a", "b"], "answer": ["b", "a"]}}, "problems", "dict", "rows"),
     row(task, {"problems": DatasetDict(train=Dataset.from_list([]))}, "problems", "DatasetDict", "split"),
     row(task, {"problems": iter("ab")}, "problems", "str_ascii_iterator", "list(...)"),
+    row(task, {"problems": {"a", "b"}}, "problems", "got a set", "sorted(...)"),
     row(task, {"problems": None}, "Silent", "--problems"),
     row(task, {"problems": ["ax"], "tokenizer": character_tokenizer("abc")}, "prompt 'ax'", "alphabet", "'x'"),
     row(task, {"prompt_template": "{q}"}, "prompt_template", "file"),
