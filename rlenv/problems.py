@@ -174,7 +174,8 @@ def listed_problems(file: ProblemFile) -> Problems | None:
     if unordered or hasattr(problems, "keys"):  # keys: it lists its columns, or its splits
         raise ValueError(
             f"problems must be a file or a list of rows, got a {type(problems).__name__}; pass its rows, as "
-            "list(...) of a generator, sorted(...) of a set, frame.to_dict('records') of pandas, or one split of a DatasetDict"
+            "list(...) of a generator, sorted(...) of a set, frame.to_dict('records') of pandas, or one split of a "
+            "DatasetDict"
         )
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
