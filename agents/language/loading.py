@@ -61,6 +61,8 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     Raises:
         ValueError: if the model does not exist, or models of this type are not supported.
     """
+    if str(spec) in PRESETS:
+        raise ValueError(f"{str(spec)!r} is a preset, whose weights are random: train it, and name the run folder")
     spec = model_folder(base_of(spec)[0] if has_adapter(spec) else spec)
     entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
     if "auto_map" in entries and entries.get("model_type") not in CONFIG_MAPPING:

@@ -60,6 +60,7 @@ sft --env CartPole-v1 | CartPole-v1 demonstrations
 train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
 train --problems none.jsonl | none.jsonl
 train --resume {text} --task gsm8k | --task --resume
+evaluate tiny --verifier arith | 'tiny' preset random
 evaluate {text} --lm-eval | --lm-eval --task
 evaluate {text} --task countdown --lm-eval | 'countdown' gsm8k math500
 train --problems sums.jsonl --column question | question COLUMN=NAME
