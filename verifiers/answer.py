@@ -41,7 +41,8 @@ _FENCE = re.compile(r"( {0,3})(`{3,}+|~{3,}+)([^`]*)")
 _HASH = re.compile(r"####([^\n]*)")
 _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
 _STATED = re.compile(
-    rf"\banswer\b(?:[^\n.:=]{{0,60}}?\bis\b:?|[\s*_]{{0,9}}[:=])(?=[\s*_]{{0,9}}(?:(?<=\n)- )?([^\n]{{1,{_LONGEST}}}))",
+    rf"\banswer\b(?:[^\n.:=]{{0,60}}?\bis\b:?|[\s*_]{{0,9}}[:=])"
+    rf"(?=(?:[\s*_]{{0,9}}\n {{0,4}}- |[\s*_]{{0,9}})([^\n]{{1,{_LONGEST}}}))",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?]\s")
