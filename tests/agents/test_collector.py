@@ -15,7 +15,7 @@ from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
-from rlenv.agents import Collector, Reinforce
+from rlenv.agents import Collector, Reinforce, make_envs
 from rlenv.agents.policies.draws import EpisodeDraws, uniform
 from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.env_protocol import EnvSlots
@@ -219,3 +219,9 @@ def test_the_log_says_what_the_time_goes_to(monkeypatch):
     agent.learn(total_episodes=4)
     found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 600) for part in ("acting", "environment", "training")]
     assert found == pytest.approx([len(steps), 2 * len(steps), 600])
+
+
+def test_no_step_waits_for_a_device_to_be_timed():
+    envs = make_envs("CartPole-v1", 2, None)
+    assert Collector(envs, CPU).seconds.keys() == {"acting", "environment"}
+    assert Collector(envs, torch.device("cuda")).seconds.keys() == {"rollout"}

@@ -29,7 +29,7 @@ from rlenv.verifiers import (
     isolate,
     make_verifier,
 )
-from rlenv.verifiers.base import right_turns
+from rlenv.verifiers.base import checked, right_turns
 from rlenv.verifiers.builtin import Program
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
@@ -258,6 +258,7 @@ ROWS = [
     ),
     row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),
     row(made, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
+    row(checked, {"verifier": Arith(), "verdicts": [1.0], "count": 1}, "Arith: verify", "got 1: [1.0]"),
     row(first_opened, {"solve": 7}, "(problem, client)", "not callable"),
     row(first_opened, {"solve": int}, "int(problem, client)"),
     row(first_opened, {"solve": lambda problem: 0}, "(problem, client)", "1 positional argument"),
