@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -199,7 +200,8 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
 
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
     text = _text_of(path)
-    spaced = f"{delimiter} " in text.lstrip("\r\n").partition("\n")[0]  # in the header, so in all lines
+    bare = re.sub(r'"[^"]*("|\Z)', "", text.lstrip("\r\n").partition("\n")[0])  # the header without quoted names
+    spaced = f"{delimiter} " in bare  # so in all lines
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=spaced)
     header: list[str] = []
     while True:

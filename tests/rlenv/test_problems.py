@@ -82,6 +82,8 @@ def test_spaces_behind_the_commas_of_a_csv_file_are_no_part_of_its_names_and_val
     (tmp_path / "p.csv").write_text('prompt, answer , note\n1+1=, 2, a\n2+3=, 5, "b, c"\n')
     expected = [Problem("1+1=", "2", {"note": "a"}), Problem("2+3=", "5", {"note": "b, c"})]
     assert list(load_problems(tmp_path / "p.csv")) == expected
+    (tmp_path / "p.csv").write_text('"a, b",prompt\n, 1+1=\n')
+    assert load_problems(tmp_path / "p.csv")[0].prompt == " 1+1=", "no name in the header has a space before it"
 
 
 def test_a_file_is_read_by_the_ending_of_a_link_to_it(tmp_path):  # such as the hub's cache has
