@@ -75,6 +75,12 @@ ROWS = {
         f"-m rlenv sft {WARM_GUESS} --overwrite --log-dir build/tables/guess-warm",
     ),
     "smollm2-sums": Row("sums in words", "--config configs/smollm2-sums.yaml", 3, "SmolLM2-135M", "index.md"),
+    **{
+        f"smollm2-sums-{agent}": Row(
+            f"the same, `{agent}`", f"--config configs/smollm2-sums.yaml --agent {agent}", 3, "SmolLM2-135M"
+        )
+        for agent in ("grpo", "delightful", "vespo")
+    },
     "smollm2-records": Row("records as JSON", "--config configs/smollm2-records.yaml", 3, "SmolLM2-135M"),
     "smollm2-word-problems": Row(
         "word problems",

@@ -87,7 +87,7 @@ def control_scores(rows: Mapping[str, Mapping[str, Any]]) -> str:
 def _options(name: str) -> str:
     """Return the options of a row as the page shows them: in full if they are few, else a link to them."""
     row = ROWS[name]
-    config = re.match(r"--config \S+", row.train)
+    config = re.match(r"--config \S+( --agent \S+)?", row.train)
     if not config and len(row.train) > 60:
         return f"[options]({row.link})"
     return f"`{config[0] if config else row.train}`" if row.train else "none (`make demo`)"

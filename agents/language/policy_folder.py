@@ -61,7 +61,7 @@ def _write_settings(policy: Any, folder: Path) -> None:
 def export(policy: Any, folder: Path, merge: bool = True) -> None:
     """Write the model alone; see `LanguageModelPolicy.export`."""
     if policy.adapter is None and not merge:
-        raise ValueError("this policy has no adapter to write alone; omit merge=False (--adapter)")
+        raise ValueError("this policy has no adapter to write alone: omit --adapter (merge=False)")
     _write_tokenizer(policy, folder)
     if policy.adapter is None:
         policy.model.save_pretrained(folder)
