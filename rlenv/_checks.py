@@ -78,9 +78,13 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     names = list(allowed)
     if value in names:
         return value
-    close = difflib.get_close_matches(str(value)[:SHOWN], names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {hint}allowed: {', '.join(names)}")
+    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {did_you_mean(value, names)}allowed: {', '.join(names)}")
+
+
+def did_you_mean(value: Any, names: Iterable[str]) -> str:
+    """Return the question about the name that is closest to an unknown one, and a space; empty if none is close."""
+    close = difflib.get_close_matches(str(value)[:SHOWN], list(names), n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def message_of(error: BaseException) -> str:

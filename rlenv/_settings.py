@@ -11,7 +11,6 @@ of commands and the table in docs/appendix/settings.md are made from the fields.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -32,6 +31,7 @@ from typing import (
     get_type_hints,
 )
 
+from ._checks import did_you_mean
 from ._setting import ANY, Setting, alternatives
 
 Given = TypeVar("Given")
@@ -181,8 +181,7 @@ def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str])
     for name in unknown:
         from . import _peer_names  # for this error alone
 
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
+        hint = did_you_mean(name, names) or "see docs/stable-baselines3.md, docs/from-trl.md; "
         hint += f"allowed: {', '.join(names)}"
         if name in _peer_names.KNOWN:
             hint = _peer_names.advice(unknown, names)

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ._checks import did_you_mean
 from ._settings import Converted, WithSettings, declared_by, setting, with_settings
 
 if TYPE_CHECKING:
@@ -268,9 +268,6 @@ def parted(arguments: Mapping[str, Any]) -> list[Any]:
     for name in arguments:
         if name not in OWNERS:
             known = ["verifier", *OWNERS]
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise TypeError(
-                f"TextGen-v0 got an unexpected keyword argument {name!r}; {hint}allowed: {', '.join(known)}"
-            )
+            hint = f"{did_you_mean(name, known)}allowed: {', '.join(known)}"
+            raise TypeError(f"TextGen-v0 got an unexpected keyword argument {name!r}; {hint}")
     return [part(**{name: value for name, value in arguments.items() if OWNERS[name] is part}) for part in PARTS]
