@@ -156,11 +156,9 @@ def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequen
         return [posed.problem(int(seed) % SEEDS) for seed in columns[SEED]]
     others = [name for name in columns if name not in (*TAKEN, "answer")]
     answers = columns.get("answer", [None] * len(prompts))  # None: of a row without one, as datasets fill it in
+    texts = ["" if answer is None else str(answer) for answer in answers]
     return [
-        Problem(
-            prompt, "" if answers[row] is None else str(answers[row]), {name: columns[name][row] for name in others}
-        )
-        for row, prompt in enumerate(prompts)
+        Problem(prompt, texts[row], {name: columns[name][row] for name in others}) for row, prompt in enumerate(prompts)
     ]
 
 

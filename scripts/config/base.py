@@ -178,12 +178,10 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+e[-+]?\d+$", re.I), "+-0123456789")
-    is_yaml = path.suffix in (".yaml", ".yml")
-    kind, parse = (
-        ("YAML", partial(yaml.load, Loader=Loader))
-        if is_yaml
-        else ("JSON", partial(json.loads, object_pairs_hook=once))
-    )
+    kind: str = "JSON"
+    parse: Any = partial(json.loads, object_pairs_hook=once)
+    if path.suffix in (".yaml", ".yml"):
+        kind, parse = "YAML", partial(yaml.load, Loader=Loader)
     try:
         table = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -164,7 +164,8 @@ class _Workers:
             if worker is None and not self.closed:  # now, so that the next verdict need not wait for it
                 with contextlib.suppress(WorkerError):  # the next verdict reports it
                     worker = await self._hire()
-            self.idle += [] if worker is None else [worker]
+            if worker is not None:
+                self.idle.append(worker)
 
     async def _hire(self) -> Worker:
         worker = Worker(self.memory_mb)
