@@ -181,10 +181,6 @@ def sizes() -> dict[str, int]:
     return found
 
 
-def test_the_readme_is_short():
-    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 120
-
-
 GRPO = """
 import rlenv
 from rlenv import agents

@@ -1,7 +1,6 @@
 """Reward models: with a LoRA adapter, what is trained, written and read again; from preferences, what is learned."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -93,15 +92,6 @@ def test_what_is_written_is_small_and_rates_the_same_when_it_is_read(base, tmp_p
     assert rates_of_texts(exported) == pytest.approx(rates, abs=1e-5)
     assert verdicts(folder) == pytest.approx(rates, abs=1e-5)
     assert max(rates) - min(rates) > 1e-3
-
-
-def test_without_peft_the_error_names_the_extra(base, tmp_path, monkeypatch):
-    """What else is refused is in tests/agents/test_refusals.py: `adapt` is that of policies."""
-    folder = written(adapted(base), tmp_path / "judge")
-    monkeypatch.setitem(sys.modules, "peft", None)
-    for make in (lambda: adapted(base), lambda: RewardModel(folder, device="cpu")):
-        with pytest.raises(ValueError, match=r"needs? peft: pip install 'rlenv-lm\[lora\]'"):
-            make()
 
 
 def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_path):

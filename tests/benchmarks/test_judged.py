@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from rlenv._benchmarks import judged
-from rlenv._benchmarks.public_data import DATA, Row, Source
-from rlenv.verifiers import FunctionVerifier, Problem, make_verifier
+from rlenv._benchmarks.public_data import DATA
+from rlenv.verifiers import make_verifier
 
 CHECK = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0\n"
 ADD = {
@@ -84,48 +84,6 @@ def test_verdicts_on_rows_of_each_file(name, tmp_path, monkeypatch):
         assert total > 0
         assert paid == (total - MISSED.get((name, kind), 0) if judged.KINDS[kind] else 0), kind
     assert {kind.split()[0] for kind in result["counts"]} <= {"reference", "stated", "own", "wrong", "echo", "labelled"}
-
-
-def test_drawn_countdown_is_paid_for_its_solutions():
-    rows = [*DATA["countdown, drawn"].rows([])]
-    assert rows == [*DATA["countdown, drawn"].rows([])]
-    verifier = make_verifier("countdown")
-    for row in rows[:32]:
-        assert all(verifier.verify(row.problem, text).reward == 1 for text in (row.reference, row.stated, *row.own))
-        numbers = set(row.problem.metadata["numbers"])
-        assert len(row.wrong) == 5 and 10 <= row.problem.metadata["target"] < 100 and max(numbers) < 100
-
-
-def test_a_verifier_that_pays_for_everything_is_found_out(tmp_path, monkeypatch):
-    rows = written(tmp_path, "GSM8K", monkeypatch).read(tmp_path)
-    verifier = FunctionVerifier(lambda completions: [1.0] * len(completions))
-    with (tmp_path / "rows.jsonl").open("w") as found:
-        counts = judged.judge("GSM8K", verifier, rows, found)["counts"]
-    assert counts == {"reference": [2, 2], "stated": [2, 2], "own": [2, 2], "wrong": [10, 10], "echo": [2, 2]}
-    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [line["kind"] for line in lines].count("wrong") == 10 and lines[0]["data"] == "GSM8K"
-
-
-def test_a_changed_program_that_passes_the_official_tests_is_not_counted():
-    tests = {"tests": ["assert f(1) == 1"]}
-    right, wrong = "def f(x):\n    return x if x >= 0 else -x", "def f(x):\n    return None"
-    row = Row(Problem("p", metadata=tests), own=[right], wrong=[right, wrong], official=tests["tests"][0])
-    assert judged.judge("p", make_verifier("code"), [row])["counts"]["wrong"] == [0, 1]
-
-
-def test_a_file_that_is_not_the_one_named_is_refused(tmp_path):
-    source = Source("owner/name", "a" * 40, "rows.jsonl", "b" * 40)
-    place = tmp_path / "owner/name/rows.jsonl"
-    place.parent.mkdir(parents=True)
-    for content, said in (
-        (None, "missing"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "LFS"),
-        (b"{}\n", "aaaa"),
-    ):
-        if content is not None:
-            place.write_bytes(content)
-        with pytest.raises(ValueError, match=said):
-            source.read(tmp_path)
 
 
 def run(monkeypatch, *arguments):

@@ -1,12 +1,9 @@
 """The runs of docs/results.md: their commands exist, and a call continues what an earlier one left."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 from inprocess import run
-from loaded import loaded
 from pages import check_rlenv
 
 from rlenv._benchmarks import tables
@@ -51,18 +48,6 @@ def test_an_interrupted_table_is_continued_and_what_is_finished_is_not_run_again
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("name", ["products", "smollm2-word-problems"])
-def test_what_a_row_needs_is_made_once(name, monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "RUNS", tmp_path)
-    file = f"{tmp_path}/{name}.jsonl"
-    row = Row("", "", 1, first=re.sub(r"\S+\.jsonl", file, ROWS[name].first))
-    tables.prepare(row, name)
-    assert json.loads(Path(file).read_text().splitlines()[0])["prompt"]
-    Path(file).unlink()
-    tables.prepare(row, name)
-    assert not Path(file).is_file()
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_the_command_of_a_row_is_one(name, tmp_path):
     command, _ = check_rlenv(tables.command(ROWS[name], 0, tmp_path)[1:])
@@ -77,15 +62,3 @@ def test_a_row_with_a_verifier_of_a_file_is_continued(tmp_path):
         assert ("--resume" in words) == (episodes == 16)
         outcome = run(*words, "--episodes", episodes)
         assert outcome.exit_code == 0, outcome.output
-
-
-def test_scores_are_drawn_beside_their_commands():
-    page = loaded("docs/make_performance.py")
-    row = {"before": [0.25, 0.5], "after": [0.75, 1.0], "processor_seconds": [60.0, 180.0], "date": "2026-01-02"}
-    control = {"after": [1.0, 3.0], "steps": [10, 20], "processor_seconds": [4.0, 6.0], "date": "2026-01-02"}
-    *_, line = page.text_scores({"guess": row}).splitlines()
-    scores = ["0.250, 0.500", "0.750, 1.000", "1 to 3", "2 January |"]
-    assert line.split(" | ")[2:] == ["[options](worlds.md#guess)", *scores]
-    *_, line = page.control_scores({"acrobot": control}).splitlines()
-    assert line.split(" | ")[1:3] == ["`--config configs/Acrobot-v1.yaml`", "-83.4 ± 17.2 (A2C)"]
-    assert line.split(" | ")[3:] == ["2.0 (1.0 to 3.0)", "15", "5", "2 January |"]

@@ -39,13 +39,6 @@ def test_damaged_lines_are_skipped_and_counted(old, new, skipped, table, tmp_pat
     assert (f"skipped {skipped} damaged line" in capsys.readouterr().err) == bool(skipped)
 
 
-def test_a_resumed_table_ends_at_the_checkpoint(table, tmp_path):
-    damage(table, 4, 0)
-    RunFolder(tmp_path).cut_log({"rows": 4, "files": {}})
-    lines = table.read_text().splitlines(keepends=True)
-    assert len(lines) == 5 and lines[:3] == [HEADER, *ROWS[:2]] and lines[4] == ROWS[3]
-
-
 LEFT_OUT = {  # file: line and byte, and what is said of it
     "progress.csv": (3, 1, "skipped 1 damaged line of {}"),
     "samples.jsonl": (2, 9, "skipped 1 damaged line of {}"),

@@ -108,16 +108,6 @@ def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     assert not (tmp_path / ".lock").exists()
 
 
-def test_an_adapter_is_trained_continued_and_resumed(text_run, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    small = ["train", *SMALL, "--kl-coef", "0.1", "--timesteps", "8"]
-    result_of(run(*small, "--model", text_run, "--lora-rank", "4", "--log-dir", first))
-    assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
-    result_of(run(*small, "--model", first, "--log-dir", second))
-    assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
-    result_of(run("train", "--resume", second, "--timesteps", "40", "--json"))
-
-
 def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(tmp_path, monkeypatch):
     endless = EnvSpec("Endless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
     monkeypatch.setitem(registry, "Endless-v0", endless)
