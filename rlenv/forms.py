@@ -26,9 +26,12 @@ LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environ
 def located(path: str) -> str:
     """Return a path as an absolute one, for a run continued elsewhere; hf:NAME and the text of a template as it is.
 
-    A link stays one: the hub's cache has links with an ending to files without one.
+    `~` is the home folder, which shells leave as it is in --problems=~/x. A link stays one: the hub's cache has links
+    with an ending to files without one.
     """
-    return path if path.startswith("hf:") or is_template(path) else str(Path(path).absolute())
+    if path.startswith("hf:") or is_template(path):
+        return path
+    return str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111  # which leaves ~x.csv as it is
 
 
 def is_template(text: str) -> bool:

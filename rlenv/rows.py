@@ -201,6 +201,8 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
     text = _text_of(path)
     bare = re.sub(r'"[^"]*("|\Z)', "", text.lstrip("\r\n").partition("\n")[0])  # the header without quoted names
+    if delimiter not in bare and ";" in bare:
+        delimiter = ";"  # of spreadsheets in countries whose decimals have a comma
     spaced = f"{delimiter} " in bare  # so in all lines
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=spaced)
     header: list[str] = []

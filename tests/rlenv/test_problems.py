@@ -86,6 +86,21 @@ def test_spaces_behind_the_commas_of_a_csv_file_are_no_part_of_its_names_and_val
     assert load_problems(tmp_path / "p.csv")[0].prompt == " 1+1=", "no name in the header has a space before it"
 
 
+@pytest.mark.parametrize("header", ["prompt;answer;note", "prompt; answer; note", '"prompt";"answer";"note"'])
+def test_semicolons_separate_the_columns_of_a_csv_file_without_a_comma_in_its_header(tmp_path, header):
+    space = " " * header.count("; ")
+    (tmp_path / "p.csv").write_text(f'{header}\n1+1=;{space[:1]}2;{space[:1]}"a; b, c"\n')
+    assert list(load_problems(tmp_path / "p.csv")) == [Problem("1+1=", "2", {"note": "a; b, c"})]
+
+
+def test_semicolons_beside_commas_and_in_quotes_separate_nothing(tmp_path):
+    for header in ('prompt,"a;b"', "prompt,a;b"):
+        (tmp_path / "p.csv").write_text(f"{header}\n1;1=,2\n")
+        assert list(load_problems(tmp_path / "p.csv")) == [Problem("1;1=", metadata={"a;b": "2"})]
+    (tmp_path / "p.csv").write_text("prompt\n1;1=\n")
+    assert list(load_problems(tmp_path / "p.csv")) == [Problem("1;1=")]
+
+
 def test_a_file_is_read_by_the_ending_of_a_link_to_it(tmp_path):  # such as the hub's cache has
     (tmp_path / "blob").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "2+3=", "answer": "5"}')
     (tmp_path / "p.jsonl").symlink_to("blob")
