@@ -139,7 +139,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterable[PlacedRow]]:
     if path.is_dir():
         return _read_datasets
     if not path.exists():
-        raise ValueError(f"no file or folder {str(path)!r}")
+        raise ValueError(f"no file or folder {str(path)!r}; if it has moved, name its new place (--problems, --pairs)")
     if not path.is_file():
         raise ValueError(
             f"{str(path)!r} is neither a file nor a folder, but a pipe or device; copy its contents into a file"

@@ -133,8 +133,8 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
         own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
         own_env["env"] = config.env_id
         env_kwargs = env_arguments(config, config.env_id, config.env_kwargs, config.model)
-    if config.verifier_workers is not None:
-        env_kwargs["verifier_workers"] = config.verifier_workers
+    of_place = {name: getattr(config, name) for name in ("problems", "verifier_workers")}  # which the machine decides
+    env_kwargs |= {name: value for name, value in of_place.items() if value is not None}
     here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
     known = {"device": config.device, **config.settings}
     changed = {key: value for key, value in known.items() if key in here or callable(value)}
@@ -152,9 +152,11 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
             raise ValueError(
                 f"{config.flag(name)} has no meaning with --resume, which continues its own run in its folder"
             )
+    # A file may move: the checkpoint of `train` knows its problems again by their content, that of `sft` does not.
+    changeable = (*CHANGEABLE, "problems") if isinstance(config, TrainConfig) else CHANGEABLE
     for name, value in config.flat().items():
-        if name in config.typed and name not in CHANGEABLE and value != begun.get(name):
-            flag, allowed = config.flag(name), ", ".join(map(config.flag, CHANGEABLE))
+        if name in config.typed and name not in changeable and value != begun.get(name):
+            flag, allowed = config.flag(name), ", ".join(map(config.flag, changeable))
             raise ValueError(
                 f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
                 f"with --resume these may change: {allowed}"

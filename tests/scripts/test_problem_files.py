@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +117,27 @@ def test_model_and_chat_template_may_go_after_the_run_has_begun(folder):
     (folder / "own").rename(folder / "elsewhere")
     assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
     result_of(run("train", "--resume", "run", "--timesteps", 60, "--json"))
+
+
+def test_a_run_goes_on_with_its_problems_at_another_place_and_with_no_others(folder):
+    given = ["--verifier", "plain_reward.py:exact", *FILE, "--sft-steps", 0, "--log-dir", "run"]
+    done("train", *SMALL, *given)
+    shutil.copytree("run", "copy")
+    more = ["--timesteps", 60, "--trust"]
+    whole = result_of(run("train", "--resume", "copy", *more, "--json"))
+    (folder / "sums.jsonl").rename(folder / "moved.jsonl")
+    assert "--problems" in error_of(run("train", "--resume", "run", *more))
+    (folder / "other.jsonl").write_text((folder / "moved.jsonl").read_text().replace("+", "-"))
+    assert "changed" in error_of(run("train", "--resume", "run", *more, "--problems", "other.jsonl"))
+    moved = result_of(run("train", "--resume", "run", *more, "--problems", "moved.jsonl", "--json"))
+    assert moved["eval"] == whole["eval"] and moved["updates"] == whole["updates"]
+    kept = [json.loads((folder / "run" / name).read_text()) for name in ("config.json", "checkpoint/agent.json")]
+    assert {kept[0]["problems"], kept[1]["env_kwargs"]["problems"]} == {str(folder / "moved.jsonl")}
+
+
+def test_supervised_training_that_is_resumed_takes_no_other_problems(folder):
+    done("sft", *FILE, "--sft-steps", 1, "--max-new-tokens", 4, "--eval-episodes", 0, "--log-dir", "warm")
+    assert "--problems" in error_of(run("sft", "--resume", "warm", "--problems", "talks.jsonl"))
 
 
 def test_a_supervised_start_hands_its_tokenizer_on(folder):
