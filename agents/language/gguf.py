@@ -162,7 +162,8 @@ def _faults_named(file: Path) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
+        reason = "it ends too early to be one" if isinstance(error, IndexError) else first_line(error)
         raise ValueError(
-            f"the GGUF file {str(file)!r} cannot be read: {first_line(error)}; allowed: whole files of architectures "
+            f"the GGUF file {str(file)!r} cannot be read: {reason}; allowed: whole files of architectures "
             "that transformers reads, such as llama, qwen2 and gemma2"
         ) from error

@@ -79,7 +79,7 @@ class Config(_Chosen, WithSettings):
     def __repr__(self) -> str:
         usual = vars(type(self)())
         values = {name: getattr(self, name) for name in declared_by(type(self))}
-        shown = (f"{name}={value!r}" for name, value in values.items() if value != usual[name])
+        shown = (f"{name}={value!r}" for name, value in values.items() if written(value) != written(usual[name]))
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
@@ -230,7 +230,7 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
             raise ValueError(f"{where} sets {name} twice, as {key!r}, too; leave one of the two")
         if value is not None:
             try:
-                values[name] = read(options[name], value)
+                values[name] = read(replace(options[name], name=str(key)), value)
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
     return by_field(cls, values)

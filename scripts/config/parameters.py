@@ -123,9 +123,9 @@ def size(text: Any) -> int:
     return int(float(match[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[match[2].upper()])
 
 
-def stop_token(text: str | int) -> str | int:
-    """Return a token by its text, or by its id."""
-    return int(text) if re.fullmatch("[0-9]+", str(text)) else str(text)
+def stop_token(token: Any) -> Any:
+    """Return a token by its text, or the id that a text of digits names; the environment refuses anything else."""
+    return int(token) if isinstance(token, str) and re.fullmatch("[0-9]+", token) else token
 
 
 def comma_separated(value: Any) -> Any:

@@ -92,6 +92,7 @@ def refusal(spec):
 DAMAGES = {
     **{f"{kept} of it": (lambda whole, kept=kept: whole[: int(kept * len(whole))], "cannot be read")
        for kept in (0.0, 0.001, 0.02, 0.5, 0.999)},
+    "four bytes": (lambda whole: whole[:4], "ends too early"),
     "magic": (lambda whole: whole.replace(b"GGUF", b"GGML"), "cannot be read"),
     "architecture": (lambda whole: whole.replace(b"llama", b"mambo"), "architecture mambo is not supported"),
     "tensor": (

@@ -6,6 +6,7 @@ from inspect import getsource, signature
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from inprocess import error_of, result_of, run, run_jobs
 
@@ -186,6 +187,20 @@ def test_a_wrong_value_has_one_sentence_in_python_in_a_file_and_on_the_command_l
     if (name, value) in OF_TEXT:
         with pytest.raises(ValueError, match=f"^{re.escape(str(in_python.value))}$"):
             TextGenTask("arith", **{name: value})
+
+
+def test_a_stop_token_of_digits_is_an_id_and_anything_but_a_text_stays_for_the_environment_to_refuse():
+    assert rlenv.TrainConfig(stop_tokens=["7", "x", 3]).stop_tokens == (7, "x", 3)
+    assert rlenv.TrainConfig(stop_tokens=[True]).stop_tokens[0] is True
+    assert rlenv.TrainConfig(stop_tokens="7").stop_tokens == (7,)
+
+
+def test_a_config_with_a_data_frame_can_be_shown_and_written():
+    """It is refused with advice when the environment is made; a notebook shows the config before that."""
+    frame = pandas.DataFrame({"prompt": ["1+1=", "1+2="], "answer": ["2", "3"]})
+    config = rlenv.TrainConfig(problems=frame, verifier="exact", verifier_kwargs={"collapse_whitespace": True})
+    assert "problems=" in repr(config) and "verifier='exact'" in repr(config) and "seed" not in repr(config)
+    assert config.flat()["problems"].startswith("<pandas.") and "problems" in config.changed()
 
 
 def test_a_name_in_a_file_may_look_like_a_number(tmp_path):

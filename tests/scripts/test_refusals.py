@@ -39,6 +39,7 @@ train --config no-such-file.json | no-such-file.json
 train --config typo.json | learning_rate
 train --config broken.yaml | YAML parsing
 train --config list.yaml | table
+train --config lists.yaml | lists.yaml 'agent-arg must be a table'
 train --config value.yaml | value.yaml seed [1]
 train --config code.yaml | YAML constructor
 train --dry-run --config twice.yaml | twice.yaml 'seed' twice
@@ -58,7 +59,10 @@ train --log-dir {pole} --overwrite --learning-rate nan | --learning-rate
 train --log-dir bad{surrogate} | UTF-8
 sft --env CartPole-v1 | CartPole-v1 demonstrations
 train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
-train --problems none.jsonl | none.jsonl
+train --problems none.jsonl | none.jsonl --problems
+train --problems=~/none.jsonl | '/none.jsonl' --problems
+train --verifier reward_model:{text} --problems asked.jsonl | 'run of rlenv train' 'rlenv reward-model'
+train --verifier reward_model:t5 --problems asked.jsonl | 'rlenv reward-model'
 train --resume {text} --task gsm8k | --task --resume
 evaluate tiny --verifier arith | 'tiny' preset random
 evaluate {text} --lm-eval | --lm-eval --task
@@ -145,6 +149,7 @@ def write_inputs(folder):
         "broken.py": "1 / 0",
         "world.py": "from gymnasium import Env\nclass Bare(Env): pass\n",
         "list.yaml": "- 1\n",
+        "lists.yaml": "agent-arg: [clip_range=0.3]\n",
         "value.yaml": "seed: [1]\n",
         "twice.yaml": "seed: 1\nagent: ppo\nseed: 2\n",
         "twice.json": '{"settings": {"clip_range": 0.1, "clip_range": 0.2}}',

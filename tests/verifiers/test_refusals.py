@@ -47,6 +47,10 @@ class Plain(Verifier):
         return Verdict(0.0)
 
 
+class Needing(Plain):
+    def __init__(self, pattern, limit=5): ...
+
+
 def declaring(**attributes):
     return type("Declaring", (Plain,), attributes)()
 
@@ -249,7 +253,10 @@ ROWS = [
     row(made, {"spec": "arith,length:3=0.5", "reward_weights": [1, 2]}, "weights", "twice"),
     row(made, {"spec": ["arith", half], "digits": 3}, "'digits'", "list"),
     row(made, {"spec": Plain(), "reward": 0.5}, "'reward'", "finished"),
-    row(made, {"spec": "arith", "digit": 2}, "Arith", "'digit'"),
+    row(made, {"spec": "arith", "digit": 2}, "arith", "'digit'"),
+    row(made, {"spec": "reasoning_gym"}, "reasoning_gym:TASK", "--verifier-arg task="),
+    row(made, {"spec": "reward_model", "device": "cpu"}, "reward_model:MODEL", "--verifier-arg model="),
+    row(made, {"spec": Needing, "limit": 3}, "Needing", "--verifier-arg pattern="),
     row(made, {"spec": declaring(turns=4)}, "Declaring.turns", "Turns", "4"),
     row(made, {"spec": declaring(execution=True)}, "Declaring.execution", "Execution", "True"),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),

@@ -18,6 +18,7 @@ from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 
 ADAPTER = "adapter_config.json"  # of peft
+ALLOWED = "a run of rlenv reward-model, a folder, an id or an object of a model with a classification head"
 CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conversations in training
 
 
@@ -149,15 +150,18 @@ def _verdict(reward: float) -> Verdict:
 
 def _model_folder(model: Any) -> Any:
     """Return the model inside a run folder of `rlenv reward-model`; anything else unchanged."""
-    inside = Path(model) / "model" if isinstance(model, (str, Path)) else None
-    return inside if inside is not None and (inside / "config.json").is_file() else model
+    if not isinstance(model, (str, Path)):
+        return model
+    if Path(model, "checkpoint", "agent.json").is_file():
+        raise ValueError(f"reward_model: {str(model)!r} is a run of rlenv train or rlenv sft; allowed: {ALLOWED}")
+    inside = Path(model, "model")
+    return inside if (inside / "config.json").is_file() else model
 
 
 def _load_model(model: Any) -> Any:
     if not isinstance(model, (str, Path)):
         if not hasattr(getattr(model, "config", None), "num_labels") or not callable(model):
-            allowed = "a folder, an id or a model with a classification head"
-            raise ValueError(f"reward_model: model must be {allowed}, got {model!r}")
+            raise ValueError(f"reward_model: model must be {ALLOWED}, got {model!r}")
         return model
     from transformers import AutoModelForSequenceClassification
 
@@ -169,7 +173,8 @@ def _load_model(model: Any) -> Any:
             return _load_adapter(Path(model), options, peft)
         loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), **options)
     except Exception as error:  # whatever is wrong with the folder
-        raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {first_line(error)}") from error
+        reason = f"{first_line(error).removesuffix('.')}; allowed: {ALLOWED}"
+        raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {reason}") from error
     if report["missing_keys"]:
         lacks = ", ".join(sorted(report["missing_keys"])[:3])
         raise ValueError(f"reward_model: {str(model)!r} was not trained as a reward model: it lacks {lacks}")

@@ -113,7 +113,7 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
             raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
         return _declared(found)
     if isinstance(found, type) and issubclass(found, Verifier):
-        return _construct(found, found.__name__, **kwargs)
+        return _construct(found, spec if isinstance(spec, str) else found.__name__, **kwargs)
     if is_program(found):
         return _construct(_load(PROGRAM), found.__name__, found, **kwargs)
     if callable(found):
@@ -246,8 +246,14 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
     try:
         made = cls(*args, **kwargs)
     except TypeError as error:
-        takes = ", ".join(inspect.signature(cls).parameters) or "none"
         problem = str(error).replace(f"{cls.__name__}.__init__() ", "")
+        parameters = [*inspect.signature(cls).parameters.values()]
+        open_ones = (each for each in parameters[len(args) :] if each.kind is each.POSITIONAL_OR_KEYWORD)
+        missing = next((each.name for each in open_ones if each.default is each.empty and each.name not in kwargs), "")
+        if missing:
+            short = f"name it {name}:{missing.upper()}, or " if not args and is_listed(name) else ""
+            problem = f"{missing} is missing: {short}pass --verifier-arg {missing}=... (Python: {missing}=...)"
+        takes = ", ".join(each.name for each in parameters) or "none"
         raise ValueError(f"verifier {name}: {problem}; its arguments: {takes}") from error
     return _declared(made)
 
