@@ -21,6 +21,7 @@ from ._checks import SHOWN, check_choice, check_count, check_flag, check_number,
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it
 NUMBERS = ("int", "float", "schedule")
+HUGE = 2**20  # an upper bound that only an error names: nobody comes near by intention
 KINDS = {bool: "bool", str: "text", dict: "table", Mapping: "table"}  # by type; see `Setting.kind`
 
 
@@ -176,7 +177,7 @@ class Setting:
             return ", ".join(self.one_of)
         low, high, above, below = self.bounds
         least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
-        most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
+        most = "" if high >= HUGE else f"{'below' if below else 'at most'} {high}"
         return " and ".join(filter(None, (least, most)))
 
     @property

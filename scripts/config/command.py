@@ -103,7 +103,7 @@ class Command(Examples, click.Command):
         return config
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, the headings in the order in which they first occur."""
+        """Write the options, the headings in the order in which they first occur; those without one are last."""
         usual = {name: heading for heading, names in self.often.items() for name in (*names, "help_all")}
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -112,7 +112,7 @@ class Command(Examples, click.Command):
                 heading = usual.get(str(parameter.name), "")
             if record is not None and heading:
                 sections.setdefault(heading, []).append(record)
-        for heading, records in sections.items():
+        for heading, records in sorted(sections.items(), key=lambda section: section[0] == "Options"):
             with formatter.section(heading):
                 formatter.write_dl(records)
 
