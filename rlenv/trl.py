@@ -20,8 +20,9 @@ TAKEN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra
 def rows(verifier: str | Verifier, count: int, first_seed: int = 0, **kwargs: Any) -> list[dict[str, Any]]:
     """Return problems of a verifier as rows of a dataset: `Dataset.from_list(rows("guess", 500))`.
 
-    A row has a `prompt` of one message, an `answer`, and the `problem_seed` by which `reward_function` and
-    `environment` know the problem again. TRL's `num_generations` completions of a row share its problem.
+    A row has a `prompt` of messages (so the model needs a chat template), an `answer`, and the `problem_seed` by which
+    `reward_function` and `environment` know the problem again. TRL's `num_generations` completions of a row share
+    its problem.
 
     Args:
         verifier: that makes problems, or its name.
