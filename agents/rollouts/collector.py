@@ -38,6 +38,7 @@ class Collector:
 
     Attributes:
         spell: makes tokens [F], the extra "feedback", of the reasons that verdicts give; None to drop these.
+        goes_on: asked while verdicts are late; returning False ends the collection.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -53,6 +54,7 @@ class Collector:
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.spell: Callable[[str], torch.Tensor] | None = None
+        self.goes_on: Callable[[], bool] = lambda: True
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = self.steps = 0
@@ -115,7 +117,7 @@ class Collector:
         progress: Mapping[str, Any] | None = None,
         groups: Sequence[int] | None = None,
     ) -> Rollout | None:
-        """Return `num_episodes` finished episodes; None if `on_step` ended the collection.
+        """Return `num_episodes` finished episodes; None if `on_step` or `goes_on` ended the collection.
 
         Args:
             policy: acts.
@@ -157,7 +159,9 @@ class Collector:
             obs, starts, infos = slots.restart(over, step)
             if np.count_nonzero(starts):  # `any` takes four times as long
                 record.start(starts, infos)
-        rollout = record.rollout()
+        rollout = record.rollout(self.goes_on)
+        if rollout is None:
+            return None
         outcomes = record.outcomes
         if self.spell is not None:
             feedback = torch.stack(list(map(self.spell, outcomes.reasons)))

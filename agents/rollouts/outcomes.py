@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from rlenv._status import ERROR, OK, number_of
 
 from ..rollout import COUNTS, PARTS
 
+SOON = 0.1  # seconds between two questions whether the wait for a verdict goes on
 END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
 
 
@@ -63,10 +66,16 @@ class Outcomes:
                 if each != "ok":
                     self.failure = f"{each}: {reason or each}"
 
-    def wait(self) -> tuple[list[int], list[float]]:
-        """Wait for the verdicts that come late; return the numbers of their episodes, and the rewards of these."""
+    def wait(self, goes_on: Callable[[], bool]) -> tuple[list[int], list[float]] | None:
+        """Wait for the verdicts that come late; return the numbers of their episodes, and the rewards of these.
+
+        None if `goes_on` returns False meanwhile.
+        """
         rewards = []
         for number, future in self._late.items():
+            while not _comes(future):
+                if not goes_on():
+                    return None
             outcome = future.result()
             parts = {name: [part] for name, part in outcome["verdict"].items()}
             columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
@@ -83,6 +92,13 @@ class Outcomes:
             self.status[bad & (self.status == OK)] = ERROR
             self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
         return rewards.where(finite[:, None], 0)
+
+
+def _comes(future: Future[Any]) -> bool:
+    """Tell whether a late verdict is there soon; asking for it may be what has it made."""
+    with suppress(TimeoutError):
+        future.result(SOON)
+    return future.done()
 
 
 def _values_of(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ finished, wait or play an episode that does not count write there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,11 @@ class Record:
         if len(slots):
             self.ended_at = self.count
 
-    def rollout(self) -> Rollout:
-        """Return the N episodes [N, T]."""
+    def rollout(self, goes_on: Callable[[], bool]) -> Rollout | None:
+        """Return the N episodes [N, T]; None if `goes_on` returns False while a verdict is late."""
+        judged = self.outcomes.wait(goes_on)
+        if judged is None:
+            return None
         lengths = self.lengths[:-1]
         mask = to_device(np.arange(lengths.max()) < lengths[:, None], self.device)
 
@@ -197,7 +201,7 @@ class Record:
             positions = seen["length"][:, None] + steps + appended.cumsum(1) - appended
         actions, log_probs, paid = (of_steps(name) for name in ("actions", "log_probs", "rewards"))
         paid, outcomes = to_single(paid), self.outcomes
-        late, rewards = outcomes.wait()
+        late, rewards = judged
         if late:
             rows = to_device(late, self.device)
             paid[rows, mask.sum(1)[rows] - 1] = to_device(rewards, self.device).to(paid.dtype)

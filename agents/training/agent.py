@@ -89,7 +89,8 @@ class Agent(Loop):
             num_episodes: how many, fixed before the first step.
             deterministic: whether to take the likeliest action (greedy) instead of sampling.
             seed: of the environment and of the sampling; None continues the environment's own stream.
-            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
+            on_step: called after every step, as in `Collector.collect`, and while verdicts are late, of 0 slots; to end
+                the evaluation, let it raise.
             env_kwargs: for the environment's constructor, if `env` is an id, such as {"split": "test"}. If it is the
                 id of the training, the others are those of the training.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
@@ -53,6 +55,8 @@ def evaluate(
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(env, generator.device)
+    if on_step is not None:  # asked while verdicts are late, too
+        collector.goes_on = partial(on_step, 0, {"dones": np.zeros(0, bool), "infos": {}, "rewards": np.zeros(0)})
     policy.adopt_tokenizer(collector.envs.metadata)
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))

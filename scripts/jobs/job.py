@@ -52,6 +52,7 @@ class TrainJob:
 
     def __init__(self, agent: Agent, config: TrainConfig, run: RunFolder, interrupt: Interrupt) -> None:
         self.agent, self.run, self.interrupt = agent, run, interrupt
+        agent.collector.goes_on = lambda: not interrupt.signal
         self.saver = Saver(run, agent, config.save_every, config.save_every_updates, config.keep)
         self.state = self.saver.state
         self.is_text = config.is_text

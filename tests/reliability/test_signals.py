@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import os
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
+import rlenv
 from rlenv._scripts.jobs import callbacks, job, session
 from rlenv._scripts.process import progress
 from rlenv.agents import Agent, files
@@ -85,6 +87,34 @@ def test_a_signal(phase, number, times, request, tmp_path, monkeypatch):
         assert json.loads((folder / "result.json").read_text()) == result
     done("train", "--resume", folder, "--json")
     assert differences(everything(whole), everything(folder)) == []
+
+
+HANGS = """
+import os, signal, time
+from pathlib import Path
+
+def hangs(prompts, completions):
+    begun = Path(__file__).with_suffix(".begun")
+    if not begun.exists():
+        begun.touch()
+        os.kill({trainer}, signal.SIGINT)
+    time.sleep(9)
+    return [1.0] * len(completions)
+"""
+
+
+@pytest.mark.parametrize("evaluated", [0, 4])
+def test_a_signal_ends_the_wait_for_verdicts(evaluated, tmp_path):
+    """In the rollout, or in the first evaluation: what waits for the rest takes an hour if verdicts hang."""
+    (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid()))
+    (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{letter}>"}}\n' for letter in "abcdefgh"))
+    options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:hangs", "report": False}
+    options |= {"verifier_workers": 1, "verifier_timeout": 3.0, "max_new_tokens": 1, "sft_steps": 0, "device": "cpu"}
+    config = rlenv.TrainConfig(**options, episodes=4, eval_episodes=evaluated, log_dir=tmp_path / "run")
+    run = rlenv.train(config.set(episodes_per_update=4, group_size=2))
+    assert run.signal == signal.SIGINT and run.result["updates"] == 0
+    assert (run.result["initial_eval"], run.result["episodes"]) == (None, 0)
+    run.agent.env.close()
 
 
 def test_a_signal_that_was_ignored_stays_ignored():
