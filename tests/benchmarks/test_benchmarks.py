@@ -63,8 +63,12 @@ def test_a_benchmark_yields_rows(module, name, count):
     assert len(rows_of(module.cases(name))) == count
 
 
-def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
+def test_the_benchmark_of_verdicts_yields_rows():
     assert len(rows_of(verifier.cases("verifier"))) == 2
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_gpu_yields_rows():
     scale = gpu.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
     names = rows_of(gpu.cases("gpu", scale))
     assert len(names) == 5 and "captured" in names[2] and names[1] == "GRPO, 2 x 2: training"

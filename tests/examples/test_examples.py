@@ -16,7 +16,7 @@ from tiny_models import text_envs, tiny_policy
 from rlenv.problems import load_problems
 from rlenv.stream import ProblemStream
 from rlenv.verifiers import make_verifier
-from rlenv.verifiers.lint import lint
+from rlenv.verifiers.lint import attacks, lint, report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS, SUMS = (f"{EXAMPLES / 'real_model' / name}" for name in ("records.py:Records", "sums.py:Sums"))
@@ -33,6 +33,14 @@ def broken(verifier):
     return {finding.rule for finding in lint(make_verifier(verifier)).findings} - {"speed"}
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Lint fewer problems than usual."""
+    monkeypatch.setattr(attacks, "ATTACKED", 2)
+    monkeypatch.setattr(report, "SAMPLED", 6)
+
+
+@pytest.mark.usefixtures("few")
 def test_the_example_package_passes_lint_under_its_name():
     folder = EXAMPLES / "rlenv-verifier-palindrome"
     points = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -40,6 +48,7 @@ def test_the_example_package_passes_lint_under_its_name():
     assert broken(f"{folder / module}.py:{name}") == set()
 
 
+@pytest.mark.usefixtures("few")
 def test_records_pass_lint_and_no_name_is_in_both_splits():
     names = [{json.loads(problem.answer)["name"] for problem in drawn(RECORDS, split)} for split in ("train", "test")]
     assert names[0] and names[1] and not names[0] & names[1]

@@ -105,13 +105,13 @@ def test_adapters_begin_as_the_model_and_alone_are_trained():
     assert trained == {"A", "B"}
 
 
-@pytest.mark.parametrize("updates", [3, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [1, pytest.param(25, marks=pytest.mark.slow)])
 def test_a_new_model_learns_sums(updates, capsys):
     torch.manual_seed(2)
     model, sums = example.tiny(), example.Sums(most=6, seed=2)
     example.imitate(model, sums, steps=updates + 5, examples=12)
     settings = example.Settings(episodes=64, learning_rate=5e-4, kl_coef=0.01, num_minibatches=4)
     rewards = example.train(model, sums, settings, updates, 3, seed=2)
-    assert updates == 3 or sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.05
+    assert updates == 1 or sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.05
     assert 0 <= example.evaluate(model, sums, 3, count=8) <= 1
     assert "success" in capsys.readouterr().out

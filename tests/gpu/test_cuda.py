@@ -96,7 +96,7 @@ def test_captured_steps_follow_the_weights_and_stay_captured(dtype, rank, captur
     envs = short_envs()
     policy = policy_on(envs, dtype=dtype, lora_rank=rank)
     log_probs = []
-    for rollout in rollouts(policy, envs, 3, 16):
+    for rollout in rollouts(policy, envs, 3):
         log_probs.append(rollout.log_probs.sum())
         captures.append(0)
         with torch.no_grad():
@@ -138,9 +138,9 @@ def test_an_agent_learns_its_checkpoint_moves_to_the_cpu_and_the_global_generato
 
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
-    settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"})
-    agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(max_new_tokens=12), **settings))
-    learns(agent, lambda: actor_parameters(agent.policy), total_episodes=32)
+    settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 8, "device": "cuda"})
+    agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(), **settings))
+    learns(agent, lambda: actor_parameters(agent.policy), total_episodes=16)
 
 
 @pytest.mark.slow

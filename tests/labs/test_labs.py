@@ -22,7 +22,7 @@ SMALL = {
     "pass-at-k": (pass_at_k, {"STEPS": 1000}),
 }  # fmt: skip
 EXACT = ("snr", "baselines", "pass-at-k")  # hold at this size, too
-LONG = ("credit", "length-bias", "trust-region", "pass-at-k")  # the last has a golden run
+LONG = ("kl", "credit", "length-bias", "trust-region", "pass-at-k")  # the last has a golden run
 
 
 @pytest.mark.parametrize("name", [slow(name) if name in LONG else name for name in LABS])

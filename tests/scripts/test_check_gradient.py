@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from inprocess import result_of, run
 
+from rlenv.agents import gradient_check
+from rlenv.agents.exact import World
+
 HALF = """
 from rlenv.agents import RLOO
 from rlenv.agents.estimators import returns
@@ -23,6 +26,13 @@ class Wrong(GRPO):
         return torch.maximum(ratio * a, ratio.clamp(0.8, 1.2) * a)
 """
 SMALL = ("--tokens", 2, "--steps", 2)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Look at fewer rollouts than usual for what an update does."""
+    monkeypatch.setattr(gradient_check, "LOOKED_AT", 2)
+    monkeypatch.setattr(gradient_check, "WORLDS", (World(2, 2, end=0),))
 
 
 def test_an_agent_of_the_users_beside_one_of_ours(tmp_path, monkeypatch):

@@ -125,9 +125,9 @@ def jobs_of(monkeypatch, *args):
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.available_cores", lambda: 8)
-    runs, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
+    runs, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--seeds", 1, "--jobs", 3, "--log-dir", tmp_path / "run")
     alone = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    assert (len(runs), limit, threads) == (len(alone) * 5, 3, 2)
+    assert (len(runs), limit, threads) == (len(alone), 3, 2)
     assert all((run["timesteps"], run["stop_reward"]) == (1_000_000, 475.0) for run in runs)
     assert not any("sft" in name or "group" in name for run in runs for name in run)
 

@@ -92,10 +92,10 @@ def test_a_supervised_start_shows_problems_of_every_level_and_asks_each_that_is_
 
 def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     (folder / "few.csv").write_text("prompt\n" + "".join(f'"{letter},:"\n' for letter in "bcef"))
-    given = ["--problems", "few.csv", "--verifier", "plain_reward.py:vowels", "--eval-episodes", 40, "--report"]
+    given = ["--problems", "few.csv", "--verifier", "plain_reward.py:vowels", "--eval-episodes", 8, "--report"]
     outcome = run("train", *SMALL[:2], *given, "--episodes-per-update", 8, "--log-dir", "run", "--json")
     result = result_of(outcome)
-    assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 40, 0)
+    assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 8, 0)
     said = "none of the 4 problems is in the test split (test_fraction=0.2), all are in train"
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
     [few] = [line for line in outcome.stderr.splitlines() if "4 training problems: each is 25%" in line]

@@ -86,7 +86,7 @@ SETTINGS = {
     "regex": ({},),
     "weighted": ({"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}},),
 }
-DEAR = "calculator-sums", "code", "math", "numeric", "reasoning_gym:leg_counting", "weighted"
+DEAR = "calculator-sums", "choice", "code", "countdown", "math", "numeric", "reasoning_gym:leg_counting", "weighted"
 LINTED = [
     pytest.param(name, settings, marks=[pytest.mark.slow] if name in DEAR else [])
     for name, several in SETTINGS.items()

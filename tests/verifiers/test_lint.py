@@ -95,6 +95,13 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine breaks the rule "speed"."""
+    monkeypatch.setattr(report, "USUAL", math.inf)
+    monkeypatch.setattr(report, "LONGEST", math.inf)
+
+
 def rules(found):
     return {finding.rule for finding in found.findings}
 
@@ -104,9 +111,7 @@ def families(found):
 
 
 @pytest.mark.parametrize("bad", [*PAYS, *BAD], ids=lambda cls: cls.__name__)
-def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(monkeypatch, bad):
-    monkeypatch.setattr(report, "USUAL", math.inf)  # a busy machine breaks the rule "speed"
-    monkeypatch.setattr(report, "LONGEST", math.inf)
+def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
     found = lint(bad())
     assert (rules(found), families(found)) == (({"attack"}, PAYS[bad]) if bad in PAYS else ({BAD[bad]}, set()))
     assert found.as_dict()["passed"] is False
