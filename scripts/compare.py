@@ -31,8 +31,8 @@ def compare(config: CompareConfig) -> None:
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
     Every run is an `rlenv train` in a separate process; if there are several GPUs, they share the runs. The folder gets
-    the report (report.md, report.html, report.json) and the learning curve (curve.svg). The same command again
-    continues an interrupted comparison; it may add agents and seeds.
+    the report (report.md, report.html, report.json). The same command again continues an interrupted comparison; it may
+    add agents and seeds.
     """
     from .jobs import comparison
 

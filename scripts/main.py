@@ -35,7 +35,6 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
     "tasks": "List data sets that are tasks by name, and show their prompts.",
     "serve": "Offer a verifier to other libraries, as an OpenEnv server.",
     "info": "Print versions, devices and settings for a bug report.",
-    "completion": "Print the script that completes commands in your shell.",
 }
 LONGEST = 960  # characters of a message
 IN_SEVERAL = ("train", "sft", "evaluate")  # what torchrun may start

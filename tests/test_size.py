@@ -43,7 +43,6 @@ DOORS = {
         *ON_REQUEST,
         *SHARDS,
         "rlenv.curriculum",
-        "rlenv.picture",
         "rlenv.hub",
         "rlenv.tasks",
         "rlenv.verifiers.sandbox",

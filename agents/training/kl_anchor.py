@@ -34,8 +34,7 @@ class Anchor:
         copy_of: makes the frozen copy of a policy.
         is_teacher: whether the reference is a teacher, which is kept for any β.
         is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
-        reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
-            though β is 0, for a callback that measures the KL, changes nothing.
+        reference: frozen; None until `freeze_reference` was called or a checkpoint set it.
     """
 
     def __init__(self, settings: Any) -> None:
@@ -58,9 +57,9 @@ class Anchor:
         """Whether the loss has the KL over all actions, which the policy evaluates together with the rest."""
         return self.is_in_loss and self.settings.kl_estimator == kl.EXACT
 
-    def freeze_reference(self, policy: Policy, always: bool = False) -> None:
-        """Keep a frozen copy of this policy as the reference, if there is none yet and one is needed (or `always`)."""
-        if (self.settings.kl_coef or self.is_teacher or always) and self.reference is None:
+    def freeze_reference(self, policy: Policy) -> None:
+        """Keep a frozen copy of this policy as the reference, if there is none yet and one is needed."""
+        if (self.settings.kl_coef or self.is_teacher) and self.reference is None:
             self.reference = frozen_from(policy, self.copy_of)
 
     def check_kept(self) -> None:

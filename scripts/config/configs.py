@@ -10,7 +10,6 @@ import click
 
 from rlenv._settings import Converted, setting, with_settings
 from rlenv.agents.algorithms.options import SETTINGS
-from rlenv.agents.training.settings import AgentConfig
 from rlenv.forms import ProblemFile, VerifierArguments, located
 
 from .base import Config
@@ -27,6 +26,7 @@ from .options import (
     Json,
     ModelOptions,
     Processes,
+    Report,
     Settings,
     Sft,
     Text,
@@ -45,7 +45,7 @@ class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
     heading = "Agent, policy and budget"
-    agent: Converted[str | type[Agent] | AgentConfig, str | type[Agent]] = setting(
+    agent: str | type[Agent] = setting(
         default="reinforce-baseline",
         help="Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.",
         checked_by=Name(SETTINGS.keys),
@@ -54,22 +54,11 @@ class Learner(ModelOptions, Budget, Settings):
         default=(), help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
 
-    def _check_together(self) -> None:
-        """Take the settings of `GRPO.config(...)`, which are checked already."""
-        if isinstance(self.agent, AgentConfig):
-            agent = self.agent
-            if twice := agent.settings.keys() & self.settings.keys():
-                raise ValueError(f"{sorted(twice)[0]} is in settings and in the config of the agent; pass it once")
-            self.agent, self.settings = agent.agent, {**self.settings, **agent.settings}
-            self.chosen = self.typed = self.typed | agent.settings.keys()
-        super()._check_together()
-
 
 @with_settings
-class Evaluation(Config):
+class Evaluation(Report):
     """Evaluations, logs and plans."""
 
-    heading = "Evaluation and logs"
     eval_episodes: int | None = setting(
         default=None, help="Per evaluation; 0 for none.", low=0, shown="2000 for text, 100 for control"
     )
@@ -83,8 +72,6 @@ class Evaluation(Config):
     track: Literal["wandb", "trackio", "mlflow"] | None = setting(
         default=None, help="Also send metrics, samples and result there."
     )
-    report: bool = setting(default=True, help="Write report.html at the end; see rlenv report.", envvar="RLENV_REPORT")
-    log_kl: bool = setting(default=False, help="Log the KL to the policy that training starts from (rollout/kl_start).")
     dry_run: bool = setting(default=False, help="Say whether the run fits in memory; train nothing.")
     plan_processes: int | None = setting(
         default=None, help="With --dry-run: plan for so many processes of torchrun.", shown="those here"
@@ -194,7 +181,9 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
 
 
 @with_settings
-class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
+class CompareConfig(
+    Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Report, Folder, EveryRun
+):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
     declares: ClassVar[str] = "compare"
@@ -218,7 +207,6 @@ class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, Adapt
         default=None, help="Episodes of each evaluation.", shown="2000 for text, 100 for control"
     )
     log_interval: int = setting(default=5, help="Updates between points of a curve.")
-    figures: bool = setting(default=True, help="Write report.html and curve.svg.")
     log_dir: Converted[str | Path | None, Path | None] = setting(
         default=None,
         help="Folder of the comparison; an existing one is continued.",

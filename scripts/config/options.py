@@ -58,6 +58,14 @@ class Folder(Config):
 
 
 @with_settings
+class Report(Config):
+    """The page about a run, or several."""
+
+    heading = "Evaluation and logs"
+    report: bool = setting(default=True, help="Write report.html at the end; see rlenv report.", envvar="RLENV_REPORT")
+
+
+@with_settings
 class Environment(Config):
     """The environment."""
 

@@ -1,18 +1,12 @@
-"""Callbacks of `rlenv train`, called between the steps of training: show progress, log a KL, other work."""
+"""Callbacks of `rlenv train`, called between the steps of training: show progress, other work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rlenv.agents.estimators.kl import k1
-from rlenv.agents.training.extras import micro_batches
-from rlenv.agents.training.metrics import is_logged
-
 from ..process.progress import Interrupt, Rate
-from ..run.log import BetweenRollouts
 
 SHOWN = {  # of the last update
     "success": ("rollout/success_rate", ".2f"),
@@ -64,35 +58,3 @@ class BeforeRollouts(BaseCallback):
 
     def _on_step(self) -> bool:
         return self.goes_on
-
-
-class KLFromStart(BetweenRollouts):
-    """Logs the KL to the policy that training started from, as `rollout/kl_start`.
-
-        KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
-
-    The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats per step.
-    Costs one forward pass of a frozen copy, the reference of the KL anchor, which checkpoints keep.
-
-    Args:
-        every: updates between two estimates; use the log's interval.
-    """
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-
-    def _on_training_start(self) -> None:
-        self.model.anchor.freeze_reference(self.model.policy, always=True)
-        self.start = self.model.anchor.reference
-
-    @torch.no_grad()
-    def _on_rollout_end(self) -> None:
-        if not is_logged(self.every, self.model.num_updates + 1):
-            return
-        rollout = self.locals["rollout"]
-        total = 0.0
-        for rows in micro_batches(self.model, rollout):
-            start_log_probs = self.start.evaluate(rows)["log_probs"]
-            total += float(rows.total(k1(rows.log_probs, start_log_probs)))
-        self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))

@@ -3,7 +3,7 @@
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
 warm/            the supervised checkpoint that all runs start from (text), with warm.json and warm.log
 AGENT/seed-S/    a run folder of `rlenv train`, with its options in AGENT/seed-S.json, and AGENT/seed-S.log
-report.md, report.json, report.html, curve.svg
+report.md, report.json, report.html
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from .model_defaults import passes, warm_start_steps
 from .resume import objects_of
 
 SETTINGS, WARM = "compare.json", "warm"
-THIS_TIME = ("jobs", "figures")  # these do not change the results
 
 
 @dataclass(frozen=True)
@@ -239,8 +238,7 @@ class Study:
 
     def _config(self, agent: str, model: str, together: int) -> TrainConfig:
         """Return the config of an agent's runs; the passes of `together` runs on a device share its free memory."""
-        log_kl = not agent_class(agent).needs_teacher  # which is the one reference that an agent has
-        config = self.config.into(TrainConfig, agent=agent, model=model, log_kl=log_kl)
+        config = self.config.into(TrainConfig, agent=agent, model=model)
         config = config.set(group_size=self.config.group_size)
         if not self.text:
             return config
@@ -280,7 +278,7 @@ def claim(config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str
     """
     folder = config.log_dir
     assert folder is not None
-    left_out = THIS_TIME if config.is_text else (*THIS_TIME, *TEXT_ONLY)
+    left_out = {"jobs", *(() if config.is_text else TEXT_ONLY)}  # the first does not change the results
     options = config.but(agents=",".join(agents)).flat()
     settings = {name: value for name, value in options.items() if name not in left_out}
     busy = f"another rlenv compare is running in {str(folder)!r}"

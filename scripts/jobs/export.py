@@ -1,4 +1,4 @@
-"""A trained language model or reward model as a folder for transformers, with a model card; to a hub."""
+"""A trained language model or reward model as a folder for transformers, with a model card."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError
 from transformers import GenerationConfig
 
-from rlenv._checks import first_line
 from rlenv.agents import LanguageModelPolicy
 from rlenv.agents.files import new_folder
 from rlenv.agents.language.adapters import has_adapter
@@ -105,17 +102,3 @@ def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
 
 def _holds_others(folder: Path) -> bool:
     return folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file()
-
-
-def upload(folder: Path, repo: str, private: bool) -> str:
-    """Upload a folder to a repository of the hub, which is made if it does not exist; return its address."""
-    faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library raises other errors
-    hub = huggingface_hub.HfApi()
-    try:
-        url = hub.create_repo(repo, private=private or None, exist_ok=True)
-        hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload with rlenv export")
-    except faults as error:
-        later = f"log in with: hf auth login; to upload it later: hf upload {repo} {folder}"
-        lost = f"{str(folder)!r} was exported but not uploaded to {repo!r}: {first_line(error)} ({later})"
-        raise ValueError(lost) from error
-    return str(url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from rlenv.agents import SampledPolicy
 from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
 from rlenv.agents.rollouts.env_checks import make_checked
 from rlenv.agents.rollouts.envs import find_spec
-from rlenv.picture import token_text
 
 from ..config import arguments
 from ..config.configs import PlayConfig
@@ -138,8 +138,10 @@ class PlayedGame:
         """Return how an action is shown."""
         if self.task is None:
             return str(self.first + action)
-        text = token_text(self.task.encoding.tokenizer, action)
-        return text if action in self.task.encoding.tokenizer.all_special_ids else quoted(text)
+        tokenizer = self.task.encoding.tokenizer
+        if action in tokenizer.all_special_ids:
+            return str(tokenizer.convert_ids_to_tokens(action))
+        return quoted(visible(str(tokenizer.decode([action]))))
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Keep a turn; show the reply to it, and its reward."""
@@ -270,6 +272,12 @@ def read(prompt: str) -> str:
     if line.strip() == QUIT:
         raise StoppedError(QUIT)
     return line
+
+
+def visible(text: str) -> str:
+    """Return the text of a token with spaces as ·, line ends and the like escaped."""
+    hidden = {each: each.encode("unicode_escape").decode() for each in text if unicodedata.category(each)[0] == "C"}
+    return "".join(hidden.get(each, each) for each in text).replace(" ", "·")
 
 
 def quoted(text: str) -> str:

@@ -25,7 +25,7 @@ from ..run.folder import EPISODES, SAMPLES, RunFolder
 from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
-from .callbacks import BeforeRollouts, KLFromStart, ShowProgress
+from .callbacks import BeforeRollouts, ShowProgress
 from .imitation import warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
@@ -125,8 +125,7 @@ class TrainJob:
                         lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
                     )
                     again, interval = self.agent.num_updates > 0, self.config.log_interval
-                    kl = [KLFromStart(interval)] if self.config.log_kl else []
-                    callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor]
+                    callbacks = [progress, BeforeRollouts(self._before_rollout), self.doctor]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
                     if self._reached:
                         note = f"reached {self.config.stop_reward:g} after {self.agent.num_timesteps:,} {self.unit}"

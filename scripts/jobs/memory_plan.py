@@ -45,7 +45,7 @@ def dry_run(config: TrainConfig) -> None:
     plan, free = memory.plan(network, work), free_for(config, work.device)
     ranks = config.plan_processes or processes.size()
     over = [name for name, size in plan.phases.items() if free is not None and size > free]
-    anchored = bool(config.settings.get("kl_coef")) and not config.log_kl
+    anchored = bool(config.settings.get("kl_coef"))
     remedies = _remedies(network, work, over, free or 0, ranks, anchored) if over else {}
     result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
     result |= {"available": free, "remedies": remedies}
@@ -101,7 +101,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "device": device,
         "critic": policy.pop("critic", "head") if agent.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
-        "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
+        "reference": bool(settings.get("kl_coef")) or _teaches_a_copy(settings),
         "teacher": _teacher_bytes(config.settings.get("teacher"), model, policy),
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),

@@ -225,8 +225,6 @@ def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
     """Return the agent of a new run, and its folder; writes nothing."""
     agent = build_agent(config.agent, config)
     agent.check_ready()  # before the warm start
-    if config.log_kl and agent.needs_teacher:
-        raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(named(config.verifier))] if config.is_text else []
     name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
     return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))

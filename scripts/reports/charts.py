@@ -1,52 +1,24 @@
 """The charts of a report: one metric each, with a picture per kind of runs: its curve, its band, its evaluations.
 
-The learning curve of a comparison is one picture of all kinds. plot.svg draws pictures, from places and texts in them.
+plot.svg draws pictures, from places and texts in them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..run.folder import write_text
 from .collect import Kind
 from .history import Series
 from .metrics import METRICS, Metric
 from .statistics import spread
-from .templates import render
 
 BOLD, THIN = 40, 400  # points of the curve of a single run, and of the thin line behind it
 NOISE = 1e-6  # rounding makes a KL of 0 so large; charts with nothing above it are left out
 TICKS = 4  # about, on an axis
-COLORS, STYLES = 10, 3  # of the kinds in one picture, see curve.svg
-
-
-def write_curve(kinds: Sequence[Kind], file: Path) -> list[Path]:
-    """Write the learning curves of all kinds of runs in one picture, as SVG; return the files.
-
-    Success and, unless it is the same, the reward of the sampled episodes have a panel each, over episodes (text) or
-    steps (control). Of several runs: the interquartile mean, and a band from the worst to the best.
-
-    Args:
-        kinds: of the runs.
-        file: for the picture.
-
-    Returns:
-        The file; nothing if nothing was logged.
-    """
-    axis = _axis_of(kinds)
-    panels = list(_bands_of(kinds, METRICS[:2], axis))
-    if not panels:
-        return []
-    pictures = [(metric.title, _overlay(bands)) for metric, bands in panels]
-    labels = max(([kind.label for kind in bands] for _, bands in panels), key=len)
-    unit = "episodes" if axis == "time/episodes" else "steps"
-    write_text(file, render("curve.svg", panels=pictures, labels=labels, unit=unit))
-    return [file]
 
 
 def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
@@ -115,17 +87,9 @@ def _picture(metric: Metric, bands: Mapping[Kind, np.ndarray], axis: str, own: K
     curves = [_curve("other", band) for kind, band in bands.items() if kind is not own]
     curves += [_curve("thin", thin[own])] if own in thin else []
     curves.append(_curve("own", bands[own], with_band=True))
-    frame = _frame([*_outlines(bands), *dots.values(), *thin.values()])  # of all kinds: their pictures have one scale
+    outlines = [band[[0, row]] for band in bands.values() for row in (2, 3)]
+    frame = _frame([*outlines, *dots.values(), *thin.values()])  # of all kinds: their pictures have one scale
     return frame | {"curves": curves, "dots": dots[own].T.tolist(), "last": bands[own][1][-1]}
-
-
-def _overlay(bands: Mapping[Kind, np.ndarray]) -> dict[str, Any]:
-    """Return the facts of plot.svg for all kinds, each in its color, with a band for several runs."""
-    curves = [
-        _curve(f"c{number % COLORS} s{number // COLORS % STYLES}", band, with_band=len(kind.runs) > 1)
-        for number, (kind, band) in enumerate(bands.items())
-    ]
-    return _frame(_outlines(bands)) | {"curves": curves, "dots": [], "last": None}
 
 
 def _curve(style: str, curve: np.ndarray, with_band: bool = False) -> dict[str, str]:
@@ -133,11 +97,6 @@ def _curve(style: str, curve: np.ndarray, with_band: bool = False) -> dict[str, 
     x, mean = curve[:2]
     band = _points(np.hstack([x, x[::-1]]), np.hstack([curve[2], curve[3][::-1]])) if with_band else ""
     return {"style": style, "line": _points(x, mean), "band": band}
-
-
-def _outlines(bands: Mapping[Kind, np.ndarray]) -> list[np.ndarray]:
-    """Return the lower and the upper end of each band, with its x [2, n]."""
-    return [band[[0, row]] for band in bands.values() for row in (2, 3)]
 
 
 def _frame(figures: Sequence[np.ndarray]) -> dict[str, Any]:

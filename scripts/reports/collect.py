@@ -18,7 +18,7 @@ from .history import History, read_run
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
 OF_ONE_RUN = (
-    "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "log_kl", "eval_every",
+    "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "eval_every",
     "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The report of a comparison: report.md, report.json; report.html and curve.svg."""
+"""The report of a comparison: report.md, report.json and report.html."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from ..config.base import named
 from ..config.configs import CompareConfig
 from ..run.folder import REPORT, write_json
 from . import page
-from .charts import write_curve
-from .collect import kinds_of, read_runs
 from .statistics import outcome_of, worse
 from .templates import render
 
@@ -66,9 +64,9 @@ def write_report(
     )
     (folder / "report.md").write_text(table, encoding="utf-8")
     written = [folder / name for name in ("report.md", "report.json")]
-    if config.figures and runs:
+    if config.report and runs:
         page.write_report([folder], folder / REPORT)
-        written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve.svg")]
+        written.append(folder / REPORT)
     return report, written
 
 

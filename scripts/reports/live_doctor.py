@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stable_baselines3.common.callbacks import BaseCallback
+
 from ..process.progress import say
 from ..run.folder import RunFolder
-from ..run.log import BetweenRollouts
 from .history import History
 from .rules import findings_of
 
 GROWTH = 1.2  # of a run between two looks: few looks at a long log
 
 
-class LiveDoctor(BetweenRollouts):
+class LiveDoctor(BaseCallback):
     """Prints a line for each finding that the log so far shows.
 
     Args:
@@ -47,3 +48,6 @@ class LiveDoctor(BetweenRollouts):
         if self.model.num_updates >= self.next_look:
             self.next_look = max(self.model.num_updates + 1, GROWTH * self.model.num_updates)
             self.look()
+
+    def _on_step(self) -> bool:
+        return True

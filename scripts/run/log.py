@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from typing_extensions import override
 
@@ -18,13 +17,6 @@ from ..process.terminal import plain
 from .folder import CSV, LogPlace, RunFolder, write_text
 
 LONGEST = 600  # characters of a text in a table
-
-
-class BetweenRollouts(BaseCallback):
-    """A callback that has nothing to do in a step."""
-
-    def _on_step(self) -> bool:
-        return True
 
 
 class Table(CSVOutputFormat):

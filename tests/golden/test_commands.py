@@ -262,7 +262,6 @@ COMMANDS = {
     ),
     "bench": Run("bench --list", said=("trl-grpo", "sb3", "generate")),
     "info": Run("info --json", "versions extras machine environment"),
-    "completion": Run("completion bash", said=("_RLENV_COMPLETE",)),
     "train: what would fit": Run(
         "train --dry-run --json --device cpu", "parameters bytes peaks available processes remedies"
     ),

@@ -73,7 +73,7 @@ def made(name, envs, **settings):
         policy = tiny_policy("llama", envs, 0.7, critic="head" if cls.uses_critic else None)
     settings = {"episodes_per_update": EPISODES, "learning_rate": 0.01, "warmup_updates": 0, **own, **settings}
     agent = cls(policy, envs, **settings)
-    agent.anchor.freeze_reference(tiny_policy("llama", envs, 0.7, seed=1), always=True)
+    agent.anchor.reference = tiny_policy("llama", envs, 0.7, seed=1).frozen_copy()
     return agent
 
 

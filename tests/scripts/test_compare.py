@@ -38,7 +38,7 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-        outcome = compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json")
+        outcome = compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json", "--report")
     return folder, result_of(outcome), outcome.stderr.splitlines()[-1]
 
 
@@ -56,19 +56,16 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         assert (config["group_size"], config["verifier_kwargs"]) == (4, {"digits": 1})
 
 
-def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_so(compared):
+def test_the_table_is_a_file_beside_the_page_and_the_command_says_so(compared):
     folder, report, said = compared
-    picture = (folder / "curve.svg").read_text(encoding="utf-8")
-    assert all(f">{text}<" in picture for text in ("reinforce", "rloo", "episodes", "Success"))
-    assert picture.count("<polyline") == 4, "two curves in the one panel, and a line for each in the legend"
     assert [row["agent"] for row in report["rows"]] == ["before training", "reinforce", "rloo"]
-    assert all(str(folder / name) in said for name in ("report.html", "report.json", "curve.svg"))
+    assert all(str(folder / name) in said for name in ("report.html", "report.json"))
 
 
 def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):
     folder, report, _ = compared
     before = times(folder)
-    outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
+    outcome = compare(*SMALL, "--log-dir", folder, "--json")
     assert result_of(outcome) == report and "4 of 4 runs are finished already" in outcome.stderr
     line = error_of(compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder))
     assert "other settings (episodes 16, now 17, verifier_kwargs" in line
@@ -76,16 +73,13 @@ def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(comp
     assert times(folder) == before
 
 
-def test_settings_and_a_share_of_the_memory_reach_every_run_and_the_kl_those_that_do_not_teach_themselves(
-    tmp_path, monkeypatch
-):
+def test_settings_and_a_share_of_the_memory_reach_every_run(tmp_path, monkeypatch):
     planned = []
     passes = lambda config, together: planned.append(together) or 40  # noqa: E731
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.passes", passes)
     few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
     runs, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
     assert all(run["settings"] == {"num_epochs": 3} and run["micro_batch_tokens"] == 40 for run in runs)
-    assert ["log_kl" in run for run in runs] == [True, False]
     assert planned == [2, 2], "once for each agent, for no more than there are runs"
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
     [own], *_ = jobs_of(monkeypatch, *given, *few)
@@ -100,7 +94,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", interrupted)
-    outcome = compare(*POLE, "--log-dir", tmp_path / "run", "--no-figures")
+    outcome = compare(*POLE, "--log-dir", tmp_path / "run")
     assert (outcome.exit_code, outcome.stderr) == (130, "Interrupted; the same command continues from here.\n")
 
 
@@ -115,7 +109,7 @@ def jobs_of(monkeypatch, *args):
             yield job, 1
 
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", note)
-    report = result_of(compare(*args, "--no-figures", "--json"), code=1)
+    report = result_of(compare(*args, "--json"), code=1)
     assert [(run["exit_code"], run["error"]) for run in report["failed"]] == [(1, "broken")] * len(seen[0][0])
     [(jobs, limit, threads)] = seen
     for job in jobs:
@@ -136,7 +130,7 @@ def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monke
     model = compared[0] / "warm"
     few = ["--verifier-arg", "digits=1", "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run"]
     [run], *_ = jobs_of(monkeypatch, *few, "--model", model)
-    wanted = {"model": str(model), "sft_steps": 0, "episodes": 60_000, "group_size": 4, "log_kl": True}
+    wanted = {"model": str(model), "sft_steps": 0, "episodes": 60_000, "group_size": 4}
     assert wanted.items() <= run.items()
 
 
@@ -162,7 +156,7 @@ def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
     (tmp_path / "run" / "rloo" / "seed-0").mkdir()
     with Lock(tmp_path / "run" / "rloo" / "seed-0" / ".lock", "busy"):
-        report = result_of(compare(*given, "--no-figures", "--json"), code=1)
+        report = result_of(compare(*given, "--json"), code=1)
     assert "another run is writing" in report["failed"][0]["error"]
 
 
@@ -198,7 +192,7 @@ def test_too_few_held_out_problems_are_refused_before_anything_is_trained(letter
 
 def test_who_chooses_the_split_gets_a_table_that_says_of_how_few_problems_it_is(letters, tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-    outcome = compare(*letters[1], "--test-fraction", 0, "--json")
+    outcome = compare(*letters[1], "--test-fraction", 0, "--json", "--report")
     report, page = result_of(outcome), (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert [row["problems"] for row in report["rows"]] == [4, 4] and report.get("few_problems")
     assert sum("4 training problems" in line for line in outcome.stderr.splitlines()) == 1
@@ -264,7 +258,7 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
         return facts | evals | {"agent": agent, "seed": seed}
 
     (tmp_path / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean\n1,0.9\n")
-    config = CompareConfig(episodes=1, figures=False)
+    config = CompareConfig(episodes=1, report=False)
     results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
     results.append(result("ppo", 0, 0.95))
     made, _ = write_report(tmp_path, config, ["rloo", "grpo", "ppo"], results, [])

@@ -2,10 +2,9 @@
 
 import json
 import re
-from inspect import getsource, signature
+from inspect import getsource
 from typing import Any
 
-import numpy as np
 import pandas
 import pytest
 from inprocess import error_of, result_of, run, run_jobs
@@ -13,7 +12,7 @@ from inprocess import error_of, result_of, run, run_jobs
 import rlenv
 from rlenv._scripts.config.base import Config, options_of
 from rlenv._settings import declared_by
-from rlenv.agents import GRPO, PPO, RLOO
+from rlenv.agents import RLOO
 from rlenv.agents.policies.base import weights_digest
 from rlenv.task import TextGenTask
 
@@ -47,7 +46,7 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
 
 def test_a_file_of_what_is_not_the_default_is_read_back_as_it_was_meant(tmp_path):
     options = {"env_id": "CartPole-v1", "env_kwargs": {"name": "a=b c", "n": None}, "stop_reward": -1.5}
-    options |= {"log_kl": True, "sft_steps": 0, "stop_tokens": ("x", 7), "tools": ("calculator", "python")}
+    options |= {"ask": True, "sft_steps": 0, "stop_tokens": ("x", 7), "tools": ("calculator", "python")}
     settings = {"kl_coef": 0.5, "clip_range": 0.3}
     config = rlenv.TrainConfig(**options, settings=settings, seed=0, timesteps=None)
     assert config.changed().keys() == {*options, "kl_coef", "settings"}
@@ -63,24 +62,6 @@ def test_numbers_of_a_file_need_no_point(tmp_path):
     config = rlenv.TrainConfig.from_file(path)
     assert config.settings == {"learning_rate": 0.001, "kl_coef": 0.05, "gamma": 1.0, "adam_eps": 1.5e-6}
     assert config.cue == "1e3"
-
-
-def test_an_agent_is_given_with_its_settings(tmp_path):
-    """`agent` and `settings` by themselves, and a class with its settings: one config."""
-    own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
-    chosen = rlenv.TrainConfig(agent=GRPO.config(**own), **SMALL, log_dir=tmp_path / "run")
-    assert chosen.flat() == rlenv.TrainConfig(agent="grpo", settings=own, **SMALL).flat()
-    assert "clip_range" in repr(chosen) and "save_every" not in repr(chosen)
-
-
-def test_the_settings_of_an_agent_are_checked_before_it_is_made():
-    assert [*signature(GRPO.config).parameters] == [*signature(GRPO).parameters][2:]
-    assert GRPO.config(kl_coef=np.float32(0.5)).settings == {"kl_coef": 0.5}
-    with pytest.raises(TypeError, match="did you mean 'kl_coef'"):
-        GRPO.config(kl_coeff=0.1)
-    for wrong in ({"kl_coef": -1.0}, {"kl_in": "lost"}, {"mismatch_max": 9.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            GRPO.config(**wrong)
 
 
 def test_a_misspelled_setting_of_a_named_agent_has_a_suggestion_among_all_its_settings(tmp_path):
@@ -101,7 +82,7 @@ def test_the_layers_of_an_adapter_may_be_a_list(tmp_path):
 
 def test_agents_are_compared_from_python(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", run_jobs)
-    few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 1, "seeds": 1, "figures": False, "device": "cpu"}
+    few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 1, "seeds": 1, "report": False, "device": "cpu"}
     few |= {"settings": {"episodes_per_update": 2, "num_envs": 2}}
     compared = rlenv.compare(rlenv.CompareConfig(agents=["reinforce", "rloo"], log_dir=tmp_path / "both", **few))
     assert compared.failed == [] and compared.folder == tmp_path / "both"
@@ -136,8 +117,8 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         return 0.1 + 0.1 * progress
 
     few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 0, "report": False, "device": "cpu"}
-    agent = PPO.config(clip_range=rate, episodes_per_update=2, num_envs=2)
-    first = rlenv.train(rlenv.TrainConfig(agent=agent, log_dir=tmp_path / "run", **few))
+    settings = {"clip_range": rate, "episodes_per_update": 2, "num_envs": 2}
+    first = rlenv.train(rlenv.TrainConfig(agent="ppo", settings=settings, log_dir=tmp_path / "run", **few))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["clip_range"].endswith(".rate>")
     more = {"resume": tmp_path / "run", "timesteps": 128}
     with pytest.raises(ValueError, match=r"clip_range.*settings=\{'clip_range': \.\.\.\}"):
@@ -160,8 +141,6 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         ({"learning_rate": 1.0}, "learning_rate is a setting of the agent"),
         ({"sead": 1}, "did you mean 'seed'"),
         ({"settings": {"seed": 1}}, "settings name seed"),
-        ({"agent": RLOO.config(seed=1)}, "settings name seed"),
-        ({"agent": RLOO.config(kl_coef=0.1), "settings": {"kl_coef": 0.2}}, "kl_coef"),
     ],
 )
 def test_a_wrong_value_in_python_is_one_line(given, named):

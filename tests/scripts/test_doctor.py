@@ -235,7 +235,7 @@ def test_the_command_prints_what_it_finds_and_its_exit_code_follows_the_gravest(
 
 def test_a_run_says_each_warning_once_and_before_it_trains(tmp_path):
     small = ["--episodes", 48, "--episodes-per-update", 8, "--eval-episodes", 8, "--eval-every", 4, "--sft-steps", 0]
-    options = ["--agent", "ppo", "--log-kl", "--log-interval", 2, "--log-dir", tmp_path / "run"]
+    options = ["--agent", "ppo", "--log-interval", 2, "--log-dir", tmp_path / "run"]
     said, history = done("train", *small, *options).stderr, read_run(tmp_path / "run")
     before, after = said.split("wrong answers alone teach nothing")
     assert "before:" in before and "after:" in after

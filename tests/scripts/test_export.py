@@ -3,10 +3,8 @@
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.errors import HfHubHTTPError
 from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -138,32 +136,3 @@ def test_a_model_without_a_tokenizer_and_a_best_checkpoint_that_is_none_are_refu
     assert "holds no tokenizer" in error_of(run("export", tmp_path / "run", tmp_path / "out"))
     assert "has no best checkpoint" in error_of(run("export", tmp_path / "run", tmp_path / "out", "--best"))
     assert not (tmp_path / "out").exists()
-
-
-REFUSED = HfHubHTTPError("401 Unauthorized", response=SimpleNamespace(status_code=401, headers={}, request=None))
-
-
-@pytest.mark.parametrize("fault", [None, REFUSED, ValueError("invalid name of a repository")], ids=str)
-def test_a_push_uploads_the_whole_export_and_one_that_fails_is_one_line(fault, folder, tmp_path, monkeypatch):
-    calls = []
-
-    class Hub:
-        def create_repo(self, repo_id, **options):
-            if fault is not None:
-                raise fault
-            calls.append((repo_id, options))
-            return f"https://hub/{repo_id}"
-
-        def upload_folder(self, *, repo_id, folder_path, commit_message):
-            calls.append((repo_id, {path.name for path in folder_path.iterdir()}))
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    outcome = run("export", folder, tmp_path / "out", "--push", "me/sums", "--private")
-    files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= files
-    if fault is None:
-        assert outcome.stdout == "Exported to https://hub/me/sums\n"
-        assert calls == [("me/sums", {"private": True, "exist_ok": True}), ("me/sums", files)]
-    else:
-        line = error_of(outcome)
-        assert "was exported but not uploaded to 'me/sums'" in line and "hf auth login" in line

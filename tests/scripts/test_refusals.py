@@ -80,7 +80,6 @@ train --batch-size=64 | '--agent-arg num_minibatches=' stable-baselines3.md
 train --num-generations 8 | TRL --group-size
 train --agent ppo --agent-arg n_epochs=3 | '--agent-arg num_epochs=3'
 sft --lr 1 | --lr
-train --agent distillation --teacher {text} --log-kl | --log-kl
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
 train {pole_env} --agent my.py:right | agents.Agent
@@ -120,7 +119,6 @@ play {pole} --top 2 | --top
 play {pole} --temperature 2 | --temperature
 export {pole} out | 'language model'
 export {text} out --adapter | adapter
-export {text} out --private | --private
 export {text} {text}/checkpoint/policy --overwrite | folder
 export {text} {text}/.. --overwrite | folder
 lab bandti | bandit

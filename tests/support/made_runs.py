@@ -52,7 +52,7 @@ TEXT = CONTROL | {
     "rollout/group_size_min": flat(4),
     "rollout/special_tokens": flat(0.001),
     "rollout/truncated_frac": line(0.05, 0),
-    "rollout/kl_start": line(0, 0.3),
+    "train/kl_ref": line(0, 0.3),
     "train/entropy_loss": line(-0.25, -0.05),
     "eval/success_rate": sparse({0: 0.3, 100: 0.6, 200: 0.9}),
 }

@@ -34,9 +34,9 @@ def wrong(agent: Own) -> Agent:
 
 
 def right_config() -> TrainConfig:
-    """Take an agent by name, class or with its settings, and a reward function."""
+    """Take an agent by name or class, and a reward function."""
     TrainConfig(agent="ppo", verifier=len, episodes=8, settings={"kl_coef": 0.1}, track="wandb", log_dir="run")
-    return TrainConfig(agent=Own.config(factor=0.1, clip_range=0.3), task="gsm8k", report=False)
+    return TrainConfig(agent=Own, settings={"factor": 0.1, "clip_range": 0.3}, task="gsm8k", report=False)
 
 
 def wrong_config() -> None:
