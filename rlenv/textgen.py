@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 
 from .encoder import CUT
@@ -46,8 +45,10 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, self.metadata["render_modes"])
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            # A TypeError, after which stable-baselines3, which asks for pictures, asks again without a mode.
+            allowed = ", ".join(self.metadata["render_modes"])
+            raise TypeError(f"TextGen-v0 has no render_mode {render_mode!r}; allowed: {allowed}")
         self.render_mode = render_mode
         self.task = TextGenTask(**expanded(**task))
         self.action_space = self.task.encoding.action_space

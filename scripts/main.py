@@ -25,7 +25,7 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
     "evaluate": "Measure runs, checkpoints and models on held-out problems.",
     "report": "Show runs on one page: curves, completions, findings.",
     "doctor": "Say what is wrong with a run, and what to change.",
-    "play": "Choose the actions yourself, or watch a policy choose them.",
+    "play": "Choose the tokens yourself, or watch a policy choose them.",
     "export": "Write the language model of a run as transformers loads it.",
     "compare": "Train several agents with several seeds, in one table.",
     "check-gradient": "Compare agents' gradients with the true one.",

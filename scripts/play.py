@@ -22,17 +22,16 @@ INTERRUPTED = 130  # exit code: 128 + SIGINT
         "rlenv play": "Sums, as the agent sees them",
         "rlenv play runs/NAME": "The same with the probabilities of a policy",
         "rlenv play runs/NAME --watch": "Watch it answer, token by token",
-        "rlenv play --env CartPole-v1": "0 pushes left, 1 pushes right",
     },
     often={
-        "What is played": ("env_id", "verifier", "problems", "columns", "split"),
+        "What is played": ("verifier", "problems", "columns", "split"),
         "Who plays": ("watch", "episodes", "deterministic", "temperature", "top"),
         "What comes of it": ("as_json", "trust", "seed"),
     },
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 def play(config: PlayConfig, run: Path | None) -> None:
-    """Choose the actions yourself, in the environment of RUN or in one that the options describe.
+    """Choose the tokens yourself, in the environment of RUN or in one that the options describe.
 
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
     their probabilities. The verifier judges the episode. In a pipe, lines of standard input are the moves.
@@ -42,7 +41,7 @@ def play(config: PlayConfig, run: Path | None) -> None:
     from rlenv.agents.rollouts.action_probabilities import Choices
 
     from .config.task_options import with_task
-    from .jobs.games import PlayedGame, open_subject, play_episodes
+    from .jobs.games import HELP_TEXT, PlayedGame, open_subject, play_episodes
 
     _check(run, config)
     config = with_task(config)
@@ -54,7 +53,7 @@ def play(config: PlayConfig, run: Path | None) -> None:
             generator = torch.Generator().manual_seed(config.seed)
             draw = partial(Choices.draw, deterministic=config.deterministic, generator=generator)
         else:
-            click.echo(game.help)
+            click.echo(HELP_TEXT)
         wanted = config.episodes or (1 if config.watch else None)
         result = play_episodes(game, onlooker, draw, config.seed, wanted)
     finally:
@@ -71,13 +70,8 @@ def play(config: PlayConfig, run: Path | None) -> None:
 
 def _check(run: Path | None, config: PlayConfig) -> None:
     """Refuse options that have no effect."""
-    of_policy, of_env = (
-        ("watch", "top", "temperature", "top_p", "policy_kwargs", "trust", "dtype"),
-        ("env_id", "env_kwargs"),
-    )
-    if useless := next((name for name in (of_policy if run is None else of_env) if name in config.chosen), None):
-        why = "is about a policy; pass a run or a model: rlenv play RUN ..."
-        why = why if run is None else "is for playing without a run; a run names its own environment"
-        raise ValueError(f"{config.flag(useless)} {why}")
+    of_policy = ("watch", "top", "temperature", "top_p", "policy_kwargs", "trust", "dtype")
+    if run is None and (useless := next((name for name in of_policy if name in config.chosen), None)):
+        raise ValueError(f"{config.flag(useless)} is about a policy; pass a run or a model: rlenv play RUN ...")
     if "deterministic" in config.chosen and not config.watch:
         raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")

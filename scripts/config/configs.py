@@ -26,7 +26,7 @@ from .options import (
     Json,
     ModelOptions,
     Processes,
-    Report,
+    ReportOptions,
     Settings,
     Sft,
     Text,
@@ -56,7 +56,7 @@ class Learner(ModelOptions, Budget, Settings):
 
 
 @with_settings
-class Evaluation(Report):
+class Evaluation(ReportOptions):
     """Evaluations, logs and plans."""
 
     eval_episodes: int | None = setting(
@@ -182,7 +182,7 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
 
 @with_settings
 class CompareConfig(
-    Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Report, Folder, EveryRun
+    Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, ReportOptions, Folder, EveryRun
 ):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
@@ -248,7 +248,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
 
 
 @with_settings
-class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
+class PlayConfig(OfAPolicy, Text, EveryRun):
     """Episodes that a person or a policy plays; the fields are the options of `rlenv play`."""
 
     watch: bool = setting(default=False, help="Watch the policy of RUN play, step by step, instead of playing.")

@@ -58,7 +58,7 @@ class Folder(Config):
 
 
 @with_settings
-class Report(Config):
+class ReportOptions(Config):
     """The page about a run, or several."""
 
     heading = "Evaluation and logs"

@@ -1,4 +1,4 @@
-"""Episodes of `rlenv play`: a person or a policy chooses, the environment answers, and both are shown."""
+"""Episodes of `rlenv play`: a person or a policy chooses tokens, the environment answers, and both are shown."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import gymnasium as gym
-import numpy as np
 
-import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv._checks import first_line
 from rlenv.agents import SampledPolicy
 from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
-from rlenv.agents.rollouts.env_checks import make_checked
-from rlenv.agents.rollouts.envs import find_spec
+from rlenv.textgen import TextGenEnv
 
 from ..config import arguments
 from ..config.configs import PlayConfig
@@ -27,8 +22,10 @@ from ..process.terminal import plain
 from . import session, subject
 
 QUIT, HELP, END = "/quit", "/help", "/end"
-MORE = f"{QUIT} stops, {HELP} repeats this."
-TYPING = f"A line is text, #17 is token 17, {END} the end token; with a policy, Enter takes its first choice"
+HELP_TEXT = (
+    f"A line is text, #17 is token 17, {END} the end token; with a policy, Enter takes its first choice.\n"
+    f"{QUIT} stops, {HELP} repeats this."
+)
 BAR = 20  # characters of the bar of a probability of 1
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
@@ -40,112 +37,84 @@ class StoppedError(Exception):
     """Somebody wants to stop, or the input has ended."""
 
 
-def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooker | None]:
-    """Return the environment that is played, and the policy of the run, if any."""
+def open_subject(run: Path | None, config: PlayConfig) -> tuple[TextGenEnv, Onlooker | None]:
+    """Return the environment that is played, and the policy of the run, if any.
+
+    Raises:
+        ValueError: for a run of something else than text.
+    """
     if run is None:
-        chosen = arguments.env_arguments(config, config.env_id, config.env_kwargs)
-        if config.is_text:
-            chosen |= {"split": config.split} | subject.whole_file(config, chosen.get("problems"))
-        elif "split" in config.chosen:
-            raise ValueError(f"--split has no meaning for {config.env_id}")
-        return _make(config.env_id, chosen), None
+        chosen = arguments.env_arguments(config, subject.TEXT_ENV, {})
+        return _make(chosen | {"split": config.split} | subject.whole_file(config, chosen.get("problems"))), None
     of_run = subject.find(run, config)
+    if not is_text(of_run.env_id):
+        raise ValueError(f"{str(run)!r} is a run of {of_run.env_id}; rlenv play is for text")
     loaded = of_run.load(config)
     loaded.env.close()
-    policy, env_kwargs = loaded.policy, of_run.env_kwargs
-    if is_text(of_run.env_id):
-        env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer}
-        policy = SampledPolicy(policy, config.temperature, config.top_p)
-    elif useless := next((name for name in ("temperature", "top_p", "top") if name in config.chosen), None):
-        raise ValueError(f"{config.flag(useless)} has no meaning for {of_run.env_id}")
-    return _make(of_run.env_id, env_kwargs), Onlooker(policy, loaded.device)
+    env = _make(of_run.env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer})
+    return env, Onlooker(SampledPolicy(loaded.policy, config.temperature, config.top_p), loaded.device)
 
 
-def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
-    """Return one environment, which renders its own text if it has one."""
+def _make(env_kwargs: Mapping[str, Any]) -> TextGenEnv:
     kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
-    if is_text(env_id):
-        kwargs |= {**arguments.IN_TURN, "group_size": 1, "flag_errors": True}
-    try:
-        env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs)
-        if "ansi" in env.metadata.get("render_modes", ()) and not is_text(env_id):
-            env.close()
-            env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
-    except (gym.error.Error, TypeError) as error:
-        raise ValueError(f"environment {env_id!r} with {dict(env_kwargs)}: {first_line(error)}") from error
-    return env
+    return TextGenEnv(**kwargs | {**arguments.IN_TURN, "group_size": 1, "flag_errors": True})
 
 
 class PlayedGame:
-    """A game: TextGen-v0, where an action is a token, or another environment with discrete actions.
+    """A game of TextGen-v0, where an action is a token.
 
     Args:
-        env: a single one.
-        top: how many of the likeliest actions of a policy are listed.
+        env: the environment.
+        top: how many of the likeliest tokens of a policy are listed.
     """
 
-    def __init__(self, env: gym.Env, top: int) -> None:
-        if not isinstance(env.action_space, gym.spaces.Discrete):
-            name = env.spec.id if env.spec else type(env.unwrapped).__name__
-            raise ValueError(f"{name} has actions in {env.action_space}; play supports discrete actions")
-        self.env, self.top, self.first = env, top, int(env.action_space.start)
-        self.last = self.first + int(env.action_space.n) - 1
-        self.inner: Any = env.unwrapped
-        self.task = getattr(self.inner, "task", None)  # of text
-        actions = f"An action is a number from {self.first} to {self.last}, a line may have several"
-        self.help = f"{actions if self.task is None else TYPING}.\n{MORE}"
+    def __init__(self, env: TextGenEnv, top: int) -> None:
+        self.env, self.top, self.encoding = env, top, env.task.encoding
         self.written: list[int] = []  # of a dialogue, in this turn
 
     def begin(self, info: Mapping[str, Any]) -> None:
         """Show the start of an episode."""
         self.written = []
-        if self.task is not None:
-            click.echo(f"prompt  {quoted(info['prompt'])}")
-            turns = "" if self.task.encoding.max_turns == 1 else f" per turn, {self.task.encoding.max_turns} turns"
-            click.echo(f"        at most {self.task.encoding.max_new_tokens} tokens{turns}")
+        click.echo(f"prompt  {quoted(info['prompt'])}")
+        turns = "" if self.encoding.max_turns == 1 else f" per turn, {self.encoding.max_turns} turns"
+        click.echo(f"        at most {self.encoding.max_new_tokens} tokens{turns}")
 
-    def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show the state of the environment, and the likeliest actions of the policy."""
-        if self.env.render_mode == "ansi":
-            click.echo(str(self.env.render()).rstrip("\n"))
-        elif self.task is None:
-            with np.printoptions(precision=3, sign="+", suppress=True):
-                click.echo(f"step {len(self.written)}  observation {observation}")
-        elif self.written:
+    def offer(self, choices: Choices | None) -> None:
+        """Show what was written so far, and the likeliest tokens of the policy."""
+        if self.written:
             click.echo(f"so far  {self._names()}")
-        for action, p in [] if choices is None else choices.likeliest(self.top):
-            name = "" if self.task is None else self.name(action)
-            click.echo(f"    #{self.first + action:<6} {name:<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
+        for token, p in [] if choices is None else choices.likeliest(self.top):
+            click.echo(f"    #{token:<6} {self.name(token):<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
 
     def parse(self, line: str) -> list[int]:
-        """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
-        if self.task is None or (line[:1] == "#" and len(line) > 1):
-            actions = [self._number(word) for word in line.replace("#", " ").split()]
+        """Return the tokens that a line stands for; a `ValueError` of one line if there are none."""
+        if line[:1] == "#" and len(line) > 1:
+            tokens = [self._number(word) for word in line.replace("#", " ").split()]
         elif line == END:
-            actions = [self.task.encoding.end_token(self.inner.problem)]
+            assert self.env.problem is not None
+            tokens = [self.encoding.end_token(self.env.problem)]
         else:
-            actions = list(self.task.encoding.encoder.spell("answer", [line])[0]) if line else []
-        if not actions:
+            tokens = list(self.encoding.encoder.spell("answer", [line])[0]) if line else []
+        if not tokens:
             raise ValueError(f"{quoted(line)} is no action")
-        return actions
+        return tokens
 
     def _number(self, word: str) -> int:
-        if not word.isdecimal() or not self.first <= int(word) <= self.last:
-            raise ValueError(f"{quoted(word)} is not an action; allowed: {self.first} to {self.last}")
-        return int(word) - self.first
+        last = self.encoding.vocab_size - 1
+        if not word.isdecimal() or int(word) > last:
+            raise ValueError(f"{quoted(word)} is not an action; allowed: 0 to {last}")
+        return int(word)
 
-    def name(self, action: int) -> str:
-        """Return how an action is shown."""
-        if self.task is None:
-            return str(self.first + action)
-        tokenizer = self.task.encoding.tokenizer
-        if action in tokenizer.all_special_ids:
-            return str(tokenizer.convert_ids_to_tokens(action))
-        return quoted(visible(str(tokenizer.decode([action]))))
+    def name(self, token: int) -> str:
+        """Return how a token is shown."""
+        tokenizer = self.encoding.tokenizer
+        if token in tokenizer.all_special_ids:
+            return str(tokenizer.convert_ids_to_tokens(token))
+        return quoted(visible(str(tokenizer.decode([token]))))
 
-    def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
-        """Keep a turn; show the reply to it, and its reward."""
-        self.written.append(action)
+    def played(self, token: int, reward: float, info: Mapping[str, Any]) -> None:
+        """Keep a token; show the reply to its turn, and its reward."""
+        self.written.append(token)
         if "reply" in info:
             click.echo(f"turn    {quoted(str(info['turn']))}")
             click.echo(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""))
@@ -153,10 +122,6 @@ class PlayedGame:
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
-        if self.task is None:
-            click.echo(f"over    after {len(self.written)} steps{' (the time is up)' if cut else ''}")
-            click.echo(f"return  {reward:g}")
-            return
         if "turns" in info:
             click.echo(f"turns   {info['turns']}")
         click.echo(f"answer  {self._names()}{'  (cut off)' if cut else ''}")
@@ -167,8 +132,8 @@ class PlayedGame:
             click.echo(f"        {plain(part)} {value:g}")
         if info["verdict_reason"]:
             click.echo(f"reason  {plain(str(info['verdict_reason']))}")
-        if self.inner.problem.answer:
-            click.echo(f"right   {quoted(self.inner.problem.answer)}")
+        if self.env.problem is not None and self.env.problem.answer:
+            click.echo(f"right   {quoted(self.env.problem.answer)}")
 
     def _names(self) -> str:
         return " ".join(map(self.name, self.written))
@@ -197,11 +162,10 @@ def play_episodes(
     except KeyboardInterrupt:
         click.echo()
         ended = "Ctrl-C"
-    judged = [one["is_success"] for one in played if one["is_success"] is not None]
     return {
         "episodes": len(played),
         "mean_reward": sum(one["reward"] for one in played) / len(played) if played else None,
-        "success_rate": sum(judged) / len(judged) if judged else None,
+        "success_rate": sum(one["is_success"] for one in played) / len(played) if played else None,
         "ended": ended,
         "played": played,
     }
@@ -222,16 +186,15 @@ def _episode(game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, see
             action = draw(choices)
             _tell(game, steps, action, choices)
         else:
-            typed = typed or _asked(game, observation, choices)
+            typed = typed or _asked(game, choices)
             action = typed.pop(0)
             if choices is not None:  # what was typed need not be in the list
                 click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
-        observation, reward, over, cut, info = game.env.step(game.first + action)
+        observation, reward, over, cut, info = game.env.step(action)
         total += float(reward)
         game.played(action, float(reward), info)
     game.finish(total, info, cut)
-    success = info.get("is_success")
-    return {"reward": total, "steps": steps, "is_success": None if success is None else bool(success), "truncated": cut}
+    return {"reward": total, "steps": steps, "is_success": bool(info["is_success"]), "truncated": cut}
 
 
 def _tell(game: PlayedGame, step: int, action: int, choices: Choices) -> None:
@@ -242,14 +205,14 @@ def _tell(game: PlayedGame, step: int, action: int, choices: Choices) -> None:
     click.echo(f"  {step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
 
 
-def _asked(game: PlayedGame, observation: Any, choices: Choices | None) -> list[int]:
-    """Return the actions of a line that somebody types."""
-    game.offer(observation, choices)
+def _asked(game: PlayedGame, choices: Choices | None) -> list[int]:
+    """Return the tokens of a line that somebody types."""
+    game.offer(choices)
     while True:
         line = read("> ")
         try:
             if line.strip() == HELP:
-                click.echo(game.help)
+                click.echo(HELP_TEXT)
             elif not line and choices is not None:
                 return [choices.draw(deterministic=True)]
             else:

@@ -39,6 +39,7 @@ def test_every_token_is_seen_by_default():
     assert not torch.equal(one[:2], other[:2]) and torch.equal(one[2:], other[2:])
 
 
+@pytest.mark.filterwarnings("ignore:.*render_mode='rgb_array'")  # which its make_vec_env asks for first
 @pytest.mark.parametrize("cls", [PPO, A2C])
 def test_an_agent_of_stable_baselines3_trains_it_saves_and_loads(cls, tmp_path):
     native = cls is PPO

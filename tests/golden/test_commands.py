@@ -232,7 +232,7 @@ COMMANDS = {
         said=('prompt  "6+9="', 'answer  "5" <eos>', "reward  0  not solved", 'right   "15"', "1 episode"),
     ),
     "watch": Run(
-        "play {pole} --watch --episodes 1 --seed 3 --json",
+        "play {text} --watch --episodes 1 --seed 3 --json",
         "episodes mean_reward success_rate ended played",
         {"episodes": 1},
     ),

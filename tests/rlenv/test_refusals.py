@@ -172,7 +172,6 @@ ROWS = [
     row(make_vector_env, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
     row(vector, {"device": "abacus"}),
     row(vector, {"render_mode": "human"}, "render_mode 'human'", "ansi"),
-    row(single, {"render_mode": "svg"}, "render_mode 'svg'", "ansi", "human"),
     row(vector, {"split": "dev"}, "split 'dev'", "train", "test"),
     row(reset_mask, {"mask": [False, False, False]}, "reset_mask", "3"),
     row(vector().reset, {"options": {"reset_maks": [True]}}, "'reset_maks'", "did you mean 'reset_mask'", "groups"),

@@ -110,13 +110,8 @@ report runs/first | figures
 report {text} {pole} | environments
 report {text} --out notes.jsonl | report
 play --watch | --watch policy
-play --env Pendulum-v1 | Pendulum-v1 discrete
-play --env CartPole-v1 --split train | --split
-play --env CartPole-v1 --env-arg a=1 | CartPole-v1
 play --stochastic | --stochastic --watch
-play {pole} --env CartPole-v1 | --env
-play {pole} --top 2 | --top
-play {pole} --temperature 2 | --temperature
+play {pole} | CartPole-v1 text
 export {pole} out | 'language model'
 export {text} out --adapter | adapter
 export {text} {text}/checkpoint/policy --overwrite | folder
