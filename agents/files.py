@@ -124,6 +124,7 @@ def new_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
         try:
             fresh.mkdir()
             yield fresh
+            share(fresh, "**/*.safetensors")
             _sync_tree(fresh)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
@@ -193,6 +194,17 @@ def digest_of(file: Path) -> str:
     """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def share(folder: Path, pattern: str) -> None:
+    """Give files the permissions that the umask leaves to new ones; safetensors writes for their owner alone.
+
+    Args:
+        folder: made under the same umask.
+        pattern: of the files in it.
+    """
+    for file in folder.glob(pattern):
+        file.chmod(folder.stat().st_mode & 0o666)
 
 
 def _old(path: Path) -> Path:

@@ -275,7 +275,7 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
     specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
     name = next((repr(spec.id) for spec in specs if spec is not None), "id")
     if asked is not None and size != asked:
-        has = "has no groups" if size is None else f"has group_size={size}"
+        has = "has no groups" if size is None else f"has group_size={size}; make it with group_size={asked}"
         raise ValueError(f"this environment does not support group_size={asked}: it {has}")
     if (size or 1) > 1 and not EnvTraits.of(env).groups_span_slots:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import GenerationConfig
 
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.files import new_folder
+from rlenv.agents.files import new_folder, share
 from rlenv.agents.language.adapters import has_adapter
 from rlenv.agents.policies import text_spaces
 from rlenv.agents.training.checkpoint import Checkpoint
@@ -55,6 +55,7 @@ def export_run(run: Path, folder: Path, best: bool, merge: bool, overwrite: bool
         for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
             old.unlink()  # transformers would load them
         marked(folder)
+        share(folder, "*.safetensors")
     else:
         with new_folder(folder.resolve()) as fresh:
             marked(fresh)

@@ -12,6 +12,7 @@ import click
 import torch
 from transformers.utils import logging as transformers_logging
 
+from rlenv.agents.files import new_folder
 from rlenv.agents.language.vocabulary import tokenizer_source
 from rlenv.agents.policies import NAMES, check_name
 from rlenv.agents.rollouts.envs import resolve_device
@@ -61,8 +62,9 @@ def train_on_pairs(config: RewardModelConfig) -> tuple[Path, dict[str, Any], int
         size, center = config.batch_size, config.center_coef
         losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
     seconds = time.perf_counter() - started
-    save_reward_model(model, run.path / REWARD_MODEL)
-    tokenizer.save_pretrained(run.path / REWARD_MODEL)
+    with new_folder(run.path / REWARD_MODEL) as folder:
+        save_reward_model(model, folder)
+        tokenizer.save_pretrained(folder)
     after = preference_figures(model, held_out) if len(held_out) else None
     result = {
         "run_dir": str(run.path), "seed": config.seed, "steps": len(losses), "learning_rate": rate,

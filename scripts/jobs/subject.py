@@ -109,7 +109,11 @@ def find(spec: Path, config: Watched) -> Subject:
 def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     env_id, kept = saved.facts["env"], saved.facts["env_kwargs"] or {}
     if env_id is None:
-        raise ValueError(f"{str(saved.path)!r} does not name its environment: it was trained on an object")
+        raise ValueError(
+            f"{str(saved.path)!r} does not name its environment: it was trained on an object; in Python, use "
+            f"Agent.load({str(saved.path)!r}).evaluate(env, 100); or make a folder of its language model with "
+            "`rlenv export`, and pass that with --verifier"
+        )
     named_by_checkpoint(env_id, {}, config.trust)
     if is_text(env_id):
         kept = expanded(**kept)

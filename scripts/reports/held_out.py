@@ -21,12 +21,11 @@ def problem_figures(stream: ProblemStream, episodes: int) -> dict[str, Any]:
     count = stream.distinct(episodes)
     if count >= FEW:
         return {"problems": count}
-    worth = f"each is {1 / count:.0%} of the figure"
+    worth, advice = f"each is {1 / count:.0%} of the figure", "ask more: more episodes, more --problems"
     if stream.split == "train":
         worth += ", and they say nothing about others"
-    advice = (
-        "ask more: more episodes, more --problems, a larger --test-fraction; --test-fraction 0 asks those of training"
-    )
+    else:
+        advice += ", a larger --test-fraction; --test-fraction 0 asks those of training"
     return {"problems": count, "few_problems": f"{problems_of(count, stream.split)}: {worth}; {advice}"}
 
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from rlenv.agents.files import new_folder, whole_folder
 
@@ -109,6 +111,19 @@ def test_a_second_writer_is_told_and_harms_nothing(writer, tmp_path):
     assert os.waitpid(child, 0)[1] == 0 and found(tmp_path) == 2
     write_folder(tmp_path / "it", fill(3))
     assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_who_may_read_a_new_file_may_read_the_weights(umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        with new_folder(tmp_path / "it") as folder:
+            save_file({"a": torch.zeros(1)}, folder / "a.safetensors")  # makes it for its owner alone
+            (folder / "b").touch()
+    finally:
+        os.umask(before)
+    weights, other = ((tmp_path / "it" / name).stat().st_mode & 0o777 for name in ("a.safetensors", "b"))
+    assert weights == other == 0o666 & ~umask
 
 
 def test_everything_is_on_the_disk_before_a_name_changes(tmp_path, monkeypatch):

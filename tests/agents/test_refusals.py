@@ -325,6 +325,7 @@ OTHERS = [
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
     (partial(text, RLOO, policy_kwargs={"critic": "separate"}), ("critic='separate'", "no critic")),
     (partial(text, GRPO, tiny_model("gpt2"), size=1), ("group_size must be at least 2", "gym.make_vec")),
+    (partial(text, GRPO, tiny_model("gpt2"), size=1, group_size=4), ("has group_size=1", "make it with group_size=4")),
     (partial(text, ReinforcePlusPlus, size=1, baseline="group-mean"), ("ReinforcePlusPlus", "group_size")),
     (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
     (partial(pole, Reinforce, shard=True), ("shard", "processes")),

@@ -127,6 +127,13 @@ def test_an_earlier_export_is_replaced_and_nothing_else(tmp_path):
     assert (other / "notes.txt").read_text() == "mine"
     assert not (other / "adapter_config.json").exists()  # transformers would load it
     AutoModelForCausalLM.from_pretrained(other)
+    assert (other / "model.safetensors").stat().st_mode == (other / "config.json").stat().st_mode
+
+
+def test_who_evaluates_a_run_on_an_object_is_told_of_the_export(tmp_path):
+    trained(tmp_path / "run")
+    refusal = error_of(run("evaluate", tmp_path / "run"))
+    assert all(words in refusal for words in ("does not name its environment", "rlenv export", "--verifier"))
 
 
 def test_a_model_without_a_tokenizer_and_a_best_checkpoint_that_is_none_are_refused(tmp_path):

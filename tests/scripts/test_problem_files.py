@@ -99,6 +99,7 @@ def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     said = "none of the 4 problems is in the test split (test_fraction=0.2), all are in train"
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
     [few] = [line for line in outcome.stderr.splitlines() if "4 training problems: each is 25%" in line]
+    assert "--problems" in few and "--test-fraction" not in few, "those of training are asked already"
     for figures in (result["initial_eval"], result["eval"]):
         assert (figures["problems"], figures["few_problems"]) == (4, few)
     page = Path("run/report.html").read_text(encoding="utf-8")
