@@ -27,7 +27,7 @@ from ..process.progress import Interrupt, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe
 from ..run.checkpoints import Saver
-from ..run.folder import RESULT, RunFolder, choose, own_folder
+from ..run.folder import CONFIG, RESULT, RunFolder, choose, own_folder
 from ..run.log import log_scalar, open_log
 from . import model_defaults, session
 from .resume import begun_config, reopened
@@ -170,6 +170,9 @@ def sft(config: SftConfig) -> ImitatedRun:
             with reading(checkpoint.path):
                 agent.extra_state = checkpoint.training()["extra"]
         saver = Saver(run, agent, config.save_every, updates=None, keep=1)
+        if saver.state.setdefault("problems", stream.digest) != stream.digest:
+            raise ValueError("the problems have changed since the run began: use the file that it began with")
+        run.write(CONFIG, config.flat())  # a file may have moved
         agent.set_logger(open_log(run, saver.state.get("log"), f"sft-seed-{config.seed}"))
         held.callback(agent.logger.close)
         with Interrupt() as interrupt:

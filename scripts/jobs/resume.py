@@ -21,10 +21,10 @@ from ..config.names import agent_class, class_saved
 from ..process.progress import say
 from ..run.folder import CONFIG, RunFolder
 
-# These may differ from what the run began with.
+# These may differ from what the run began with; of the problems, the place alone: a checkpoint knows their content.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "track", "verifier_workers", "device", "shard", "learning_rate",
+    "track", "problems", "verifier_workers", "device", "shard", "learning_rate",
     "engine", "engine_url", "engine_kwargs", "staleness",
 )  # fmt: skip
 _OTHERS = {  # by what resumes it: what is said of a run of the other command
@@ -152,11 +152,9 @@ def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) ->
             raise ValueError(
                 f"{config.flag(name)} has no meaning with --resume, which continues its own run in its folder"
             )
-    # A file may move: the checkpoint of `train` knows its problems again by their content, that of `sft` does not.
-    changeable = (*CHANGEABLE, "problems") if isinstance(config, TrainConfig) else CHANGEABLE
     for name, value in config.flat().items():
-        if name in config.typed and name not in changeable and value != begun.get(name):
-            flag, allowed = config.flag(name), ", ".join(map(config.flag, changeable))
+        if name in config.typed and name not in CHANGEABLE and value != begun.get(name):
+            flag, allowed = config.flag(name), ", ".join(map(config.flag, CHANGEABLE))
             raise ValueError(
                 f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
                 f"with --resume these may change: {allowed}"

@@ -21,6 +21,7 @@ class RunState(TypedDict, total=False):
     """The state of a run in its checkpoints.
 
     Attributes:
+        problems: the hash of those of supervised training.
         warm_start: figures of the warm start, once it has begun.
         imitation: the warm start itself, until it is over.
         initial: figures of the first evaluation.
@@ -31,6 +32,7 @@ class RunState(TypedDict, total=False):
         log: how far the files of the log go.
     """
 
+    problems: str
     warm_start: dict[str, Any]
     imitation: dict[str, Any]
     initial: dict[str, Any] | None

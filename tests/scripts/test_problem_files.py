@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from tiny_models import write_chat_model
 
 from rlenv import hub
 from rlenv._scripts.config.names import resume_command
+from rlenv._scripts.jobs import imitation
 from rlenv.demonstrations import demonstrate
 
 COMMIT = "0123456789" * 4
@@ -136,9 +138,20 @@ def test_a_run_goes_on_with_its_problems_at_another_place_and_with_no_others(fol
     assert {kept[0]["problems"], kept[1]["env_kwargs"]["problems"]} == {str(folder / "moved.jsonl")}
 
 
-def test_supervised_training_that_is_resumed_takes_no_other_problems(folder):
-    done("sft", *FILE, "--sft-steps", 1, "--max-new-tokens", 4, "--eval-episodes", 0, "--log-dir", "warm")
-    assert "--problems" in error_of(run("sft", "--resume", "warm", "--problems", "talks.jsonl"))
+def test_supervised_training_goes_on_with_its_problems_at_another_place_and_with_no_others(folder, monkeypatch):
+    """After a signal at its second step."""
+    sft = ["--sft-steps", 4, "--sft-examples", 8, "--max-new-tokens", 4, "--eval-episodes", 0, "--json"]
+    whole = result_of(run("sft", *FILE, *sft, "--log-dir", "whole"))
+    with monkeypatch.context() as patch:
+        patch.setattr(imitation, "log_scalar", lambda *of: of[-1] == 1 and signal.raise_signal(signal.SIGTERM))
+        assert run("sft", *FILE, *sft, "--log-dir", "run").exit_code == 128 + signal.SIGTERM
+    (folder / "sums.jsonl").rename(folder / "moved.jsonl")
+    (folder / "other.jsonl").write_text((folder / "moved.jsonl").read_text().replace("+", "-"))
+    assert "--problems" in error_of(run("sft", "--resume", "run"))
+    assert "changed" in error_of(run("sft", "--resume", "run", "--problems", "other.jsonl"))
+    again = result_of(run("sft", "--resume", "run", "--problems", "moved.jsonl", "--json"))
+    assert (again["steps"], again["loss"]) == (4, whole["loss"])
+    assert json.loads((folder / "run" / "config.json").read_text())["problems"] == str(folder / "moved.jsonl")
 
 
 def test_a_supervised_start_hands_its_tokenizer_on(folder):
