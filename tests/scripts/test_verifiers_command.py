@@ -76,4 +76,4 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
     result = data("lint", "--all")
     assert [report["verifier"] for report in result["verifiers"]] == ["length"]
     assert "number" in result["skipped"]["needy"]
-    assert "needy: not linted: verifier Needy: " in run("lint", "--all").stdout
+    assert "needy: not linted: verifier needy: " in run("lint", "--all").stdout
