@@ -19,6 +19,7 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
     def __init__(self, env: Any, mode: AutoresetMode) -> None:
         super().__init__(env)
         self.slots, self.mode = env, mode
+        env.settles_always = True  # for nobody has to call `reset` again
         self.metadata = {**env.metadata, "autoreset_mode": mode}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

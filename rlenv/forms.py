@@ -166,7 +166,28 @@ class ProblemSplit(WithSettings):
 
 
 @with_settings
-class Posing(ProblemFile, ProblemSplit):
+class ProblemOrder(WithSettings):
+    """Which problems a training prefers."""
+
+    heading: ClassVar[str] = ProblemFile.heading
+    curriculum: float | None = setting(
+        default=None,
+        help="Add the next level at this success rate, such as 0.8.",
+        more="See `rlenv.curriculum.Curriculum`.",
+        above=0,
+        high=1,
+        shown="all levels at once",
+    )
+    prompt_choice: Literal["thompson"] | None = setting(
+        default=None,
+        help="thompson: prefer problems solved half of the time.",
+        more="See `rlenv.curriculum.ThompsonChoice`.",
+        shown="every problem in turn",
+    )
+
+
+@with_settings
+class Posing(ProblemFile, ProblemSplit, ProblemOrder):
     """Which problems are posed, in which order."""
 
     split: Literal["train", "test"] = setting(
@@ -181,6 +202,7 @@ class Posing(ProblemFile, ProblemSplit):
     share: tuple[int, int] | None = setting(
         default=None,
         help="(r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W.",
+        more="A curriculum then gets verdicts only by `TextGenVectorEnv.record_outcomes`.",
         shown="all",
     )
 

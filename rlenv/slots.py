@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
@@ -18,6 +19,7 @@ from .problems import Prompt
 from .turns import Answer, Responder, Turn, verdict_info
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
+Record = Callable[[Problem, dict[str, Any]], None]
 
 
 class LateReplies:
@@ -78,6 +80,7 @@ class Slots:
 
     Args:
         responder: answers turns.
+        record: has a curriculum learn of verdicts that come late; None without one that listens.
         num_slots: B.
         late_verdicts: whether verdicts come late; see `TextGenVectorEnv`.
         late_replies: whether the replies of dialogues do.
@@ -94,6 +97,7 @@ class Slots:
     def __init__(
         self,
         responder: Responder,
+        record: Record | None,
         num_slots: int,
         late_verdicts: bool,
         late_replies: bool,
@@ -104,8 +108,8 @@ class Slots:
         # Dialogues say with a verdict that an episode is over: it cannot come later.
         if has_dialogues(judge.verifier):
             self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
-        elif late_verdicts and LateVerdicts.help(judge):
-            self.verdicts = LateVerdicts(judge)
+        elif late_verdicts and (record or LateVerdicts.help(judge)):
+            self.verdicts = LateVerdicts(judge, record)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)
@@ -188,11 +192,15 @@ def columns(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, 
 
 
 class LateVerdict(Future[dict[str, Any]]):
-    """The reward and the infos of one episode, once its verdict is known."""
+    """The reward and the infos of one episode, once its verdict is known.
+
+    Attributes:
+        asked: whether somebody has called `result`.
+    """
 
     def __init__(self, problem: Problem, completion: str, judge_now: Callable[[], None]) -> None:
         super().__init__()
-        self.problem, self.completion = problem, completion
+        self.problem, self.completion, self.asked = problem, completion, False
         self._judge_now = judge_now
         self.set_running_or_notify_cancel()  # a verdict cannot be cancelled
 
@@ -202,6 +210,7 @@ class LateVerdict(Future[dict[str, Any]]):
         Raises:
             TimeoutError: if the workers have no verdict after `timeout` seconds.
         """
+        self.asked = True
         self._judge_now()
         return super().result(timeout)
 
@@ -212,25 +221,31 @@ class LateVerdict(Future[dict[str, Any]]):
 
 
 class LateVerdicts:
-    """Problems and completions that are judged while other episodes run.
+    """Problems and completions that are judged while other episodes run; the curriculum hears of them afterwards.
 
     With worker processes, judging starts at once. Any other verifier judges everything that is waiting in one batch
-    when the first result is asked for. A pickled copy begins without any.
+    when the first result is asked for. A pickled copy has them judged again.
 
     Args:
         judge: judges.
+        record: gets each problem and the infos of its verdict; None if nobody listens.
     """
 
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
+    def __init__(self, judge: Judge, record: Record | None = None) -> None:
+        self.judge, self.record = judge, record
+        self._kept: deque[LateVerdict] = deque()  # that are to be recorded
         self._unjudged: list[LateVerdict] = []
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"judge": self.judge}
+        kept = [(late.problem, late.completion, late.asked) for late in self._kept]
+        return {"judge": self.judge, "record": self.record, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["judge"])  # type: ignore[misc]
+        self.__init__(state["judge"], state["record"])  # type: ignore[misc]
+        self.submit([problem for problem, _, _ in state["kept"]], [text for _, text, _ in state["kept"]])
+        for late, (_, _, asked) in zip(self._kept, state["kept"], strict=True):
+            late.asked = asked
 
     @staticmethod
     def help(judge: Judge) -> bool:
@@ -238,7 +253,7 @@ class LateVerdicts:
         return judge.pool is not None or judge.verifier.execution.prefers_batches
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
-        """Have completions judged, now or in a batch; return the futures."""
+        """Have completions judged, now or in a batch; return the futures, which are kept if somebody listens."""
         made = [LateVerdict(*pair, self._judge_waiting) for pair in zip(problems, completions, strict=True)]
         if self.judge.pool is None:
             with self._lock:
@@ -246,7 +261,27 @@ class LateVerdicts:
         else:
             for late, future in zip(made, self.judge.pool.submit(problems, completions), strict=True):
                 future.add_done_callback(lambda done, late=late: self._resolve(late, done.result))  # type: ignore[misc]
+        if self.record is not None:
+            self._kept += made
         return made
+
+    def flush(self, going: int) -> None:
+        """Record verdicts in the curriculum: all if no slot goes on, else only up to the first one not yet requested.
+
+        Raises:
+            Exception: of the verifier, unless it was raised already when the verdict was requested.
+        """
+        while self.record is not None and self._kept and (not going or self._kept[0].asked):
+            late = self._kept.popleft()
+            error = late.exception()
+            if error is None:
+                self.record(late.problem, late.result())
+            elif not late.asked:
+                raise error
+
+    def forget(self) -> None:
+        """Record nothing of what was submitted so far."""
+        self._kept.clear()
 
     def _judge_waiting(self) -> None:
         verdicts = Future[list[Verdict]]()

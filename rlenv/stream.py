@@ -1,4 +1,4 @@
-"""The seeded stream of problems: problem i depends on seed, split and i alone."""
+"""The seeded stream of problems: problem i depends on seed, split and i, and on the curriculum, if any."""
 
 from __future__ import annotations
 
@@ -6,28 +6,49 @@ import random
 import warnings
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
 
-from .problems import SPLITS, Problems, Prompt, hash_of, side_of
+from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
+
+if TYPE_CHECKING:
+    from .curriculum import Curriculum, ThompsonChoice
 
 FACTS = np.dtype(  # about a listed problem
     [
         ("key", "u8"),  # the hash of its split key
         ("named", "?"),  # whether it names its split
         ("test", "?"),  # whether it is in the test split
+        ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
     ]
 )
 _TRIES = 10_000
 _KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
 
 
+@dataclass(frozen=True)
+class Chosen(Problem):
+    """A listed problem that a choice of prompts posed; its metadata are its own, for verifiers read them.
+
+    Args:
+        arm: its number for the choice.
+    """
+
+    arm: int = 0
+
+
 class EmptySplitError(ValueError):
     """No listed problem is in the split that was asked for."""
+
+
+def arm_of(problem: Problem) -> int | None:
+    """Return the number of a problem that a choice of prompts posed; None for any other."""
+    return problem.arm if isinstance(problem, Chosen) else None
 
 
 class ProblemStream:
@@ -37,6 +58,14 @@ class ProblemStream:
     listed problem's metadata names its "split" (train, test, or validation, which counts as test), it belongs to that
     split; the others are assigned by a hash.
 
+    With a curriculum, the level of problem i is drawn when the problem is requested, so it depends on the curriculum's
+    progress at that time; listed problems of that level are drawn with replacement. The same verdicts in between lead
+    to the same problems, and requesting problem i twice in a row returns the same problem, so that a group shares it.
+    The test split never has a curriculum.
+
+    A choice of prompts takes the place of a curriculum in the same way: listed problems with the same split key
+    are one arm; else the levels of the verifier are the arms.
+
     Args:
         verifier: samples the problems unless they are listed; its `split_key` says which problems belong together.
         split: "train" or "test".
@@ -44,14 +73,19 @@ class ProblemStream:
         problems: the problems, or None to have the verifier sample them.
         encode: returns a problem with its tokens, None for one that is too long; by default without tokens. Problems
             that the list has encoded are not encoded again.
+        curriculum: the success rate at which the next level begins; None for all levels from the start.
+        prompt_choice: "thompson" prefers problems that are solved half of the time (`curriculum.ThompsonChoice`);
+            None for every problem in turn.
 
     Attributes:
         listed: the listed problems of this split; empty if the verifier samples them.
+        curriculum: what chooses, of either kind; None if nothing does.
         sizes: how many listed problems each split has; empty if the verifier samples them.
         names_splits: whether any listed problem names its split.
 
     Raises:
-        ValueError: for a malformed problem or one with an unknown split, or no listed problem in this split.
+        ValueError: for a malformed problem or one with an unknown split, or no listed problem in this split; for a
+            curriculum together with a prompt choice, an invalid level, or fewer than two levels or arms.
     """
 
     def __init__(
@@ -61,17 +95,33 @@ class ProblemStream:
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
         encode: Callable[[Problem], Prompt | None] = Prompt,
+        curriculum: float | None = None,
+        prompt_choice: str | None = None,
     ) -> None:
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
         self._encode = encode
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
+        self._latest: tuple[int, int, Prompt] | None = None
         self.sizes: dict[str, int] = {}
         self.names_splits = False
         self._made: dict[tuple[int, int], Prompt] = {}  # by seed and index
+        self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self.listed = Problems([])
         if problems is not None:
             self.listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
+        self.curriculum: Curriculum | ThompsonChoice | None = None
+        if prompt_choice is not None and curriculum is not None:
+            raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
+        if split == "train" and (curriculum, prompt_choice) != (None, None):
+            if self.listed:
+                self._groups = _grouped(self._keys if curriculum is None else self._checked_levels())
+                if curriculum is None:  # arms have numbers, in the order in which they come first
+                    self._groups = dict(enumerate(self._groups.values()))
+            from .curriculum import Curriculum, ThompsonChoice  # for who chooses
+
+            numbers = range(1, verifier.levels + 1) if self._groups is None else list(self._groups)
+            self.curriculum = ThompsonChoice(numbers) if curriculum is None else Curriculum(numbers, curriculum)
 
     @property
     def digest(self) -> str:
@@ -79,8 +129,9 @@ class ProblemStream:
         return self.listed.digest if self.listed else ""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed and a hash of the listed problems, in plain values."""
-        return {"seed": self.seed, "digest": self.digest}
+        """Return the seed, a hash of the listed problems and the curriculum's progress, in plain values."""
+        progress = None if self.curriculum is None else self.curriculum.state_dict()
+        return {"seed": self.seed, "digest": self.digest, "curriculum": progress}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state from `state_dict`.
@@ -92,7 +143,12 @@ class ProblemStream:
             raise ValueError(
                 "the problems have changed since the checkpoint was written: use the file it was made with"
             )
-        self.seed = state["seed"]
+        ours = {} if self.curriculum is None else self.curriculum.state_dict()
+        if (state["curriculum"] or {}).keys() != ours.keys():
+            raise ValueError("the checkpoint was written with another curriculum or prompt_choice")
+        self.seed, self._latest = state["seed"], None
+        if self.curriculum is not None:
+            self.curriculum.load_state_dict(state["curriculum"])
 
     def __getitem__(self, index: int) -> Problem:
         """Return problem number `index` of this seed and split."""
@@ -106,6 +162,10 @@ class ProblemStream:
         Raises:
             ValueError: if all of many problems are too long, and any error of `encode` and of the verifier.
         """
+        if self.curriculum is not None:
+            if self._latest is None or self._latest[:2] != (self.seed, index):
+                self._latest = (self.seed, index, self._graded(index, self.curriculum))
+            return self._latest[2]
         place = self.seed, index
         if place not in self._made:
             rng = random.Random(f"{self.seed}/{self.split}/{index}")
@@ -127,10 +187,36 @@ class ProblemStream:
         first = map(self.__getitem__, range(min(count, len(self.listed) or count)))
         return len({(each.text, each.answer, self.verifier.split_key(each)) for each in first})
 
+    def record(self, problem: Problem, success: bool) -> None:
+        """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
+        if self.curriculum is not None:
+            arm = arm_of(problem)
+            self.curriculum.record(problem.metadata.get("level", 1) if arm is None else arm, success)
+
+    def update(self) -> None:
+        """Let a choice of prompts count the verdicts since the last rollout."""
+        if self.curriculum is not None:
+            self.curriculum.update()
+
+    def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Prompt:
+        """Return a problem of a level, or an arm, that the curriculum draws."""
+        rng = random.Random(f"{self.seed}/{self.split}/{index}")
+        level = curriculum.draw(rng)
+        if self._groups is not None:
+            group = self._groups[level]
+            prompt = self._of_list(rng.choice(group), group, rng)
+            if curriculum.level is not None:  # which the problem names itself
+                return prompt
+            problem = prompt.problem
+            return replace(prompt, problem=Chosen(problem.prompt, problem.answer, problem.metadata, level))
+        prompt = self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))
+        metadata = {**prompt.problem.metadata, "level": level}
+        return replace(prompt, problem=replace(prompt.problem, metadata=metadata))
+
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
         for _ in range(_TRIES):
             problem = sample(rng)
-            _, _, is_test = self._fact(problem)
+            _, _, is_test, _ = self._fact(problem)
             if SPLITS[is_test] == self.split and (prompt := self._encode(problem)) is not None:
                 return prompt
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
@@ -153,9 +239,11 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _fact(self, problem: Problem) -> tuple[int, bool, bool]:
-        key, named = hash_of(self.verifier.split_key(problem)), problem.metadata.get("split")
-        return key, named is not None, side_of(named, key, self.test_fraction) == "test"
+    def _fact(self, problem: Problem) -> tuple[int, bool, bool, int]:
+        key, level = hash_of(self.verifier.split_key(problem)), problem.metadata.get("level", 1)
+        named = problem.metadata.get("split")
+        is_test = side_of(named, key, self.test_fraction) == "test"
+        return key, named is not None, is_test, level if is_level(level) else 0
 
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
@@ -166,7 +254,7 @@ class ProblemStream:
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
         here = tests if self.split == "test" else ~tests
-        listed = problems.only(here)
+        self._keys, self._levels, listed = keys[here], facts["level"][here], problems.only(here)
         if not len(listed):
             test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(
@@ -174,3 +262,18 @@ class ProblemStream:
                 f"{other}; 1 puts all of them into test, 0 into train, and a column `split` says it for each"
             )
         return listed
+
+    def _checked_levels(self) -> np.ndarray:
+        """Return the level of each listed problem."""
+        if len(wrong := np.flatnonzero(self._levels == 0)):
+            level = self.listed[wrong[0]].metadata["level"]
+            raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
+        return self._levels
+
+
+def _grouped(numbers: np.ndarray) -> dict[int, list[int]]:
+    """Return the problems with each number, in their order."""
+    groups: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers.tolist()):
+        groups.setdefault(number, []).append(row)
+    return groups

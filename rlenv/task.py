@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlenv._checks import check_choice, check_count
-from rlenv.verifiers import Verifier
+from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
@@ -22,6 +22,12 @@ from .problems import Prompt, listed_problems, opened_by
 from .stream import ProblemStream
 from .turns import Responder
 from .vocabulary import make_tokenizer
+
+if TYPE_CHECKING:
+    from .curriculum import Curriculum, ThompsonChoice
+
+_REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
+
 
 Named = str | Verifier | Callable[..., Any] | Sequence[Any]
 VERIFIER = inspect.Parameter("verifier", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
@@ -54,9 +60,18 @@ class TextGenTask:
         tokenizer = make_tokenizer(form, self.verifier, listed, posing.test_fraction)
         self.encoding = encoding = Encoding(tokenizer, self.verifier, listed, form, limits)
         listed = encoding.listed
-        self.stream = ProblemStream(self.verifier, posing.split, posing.test_fraction, listed, encoding.prompt)
+        self.stream = ProblemStream(
+            self.verifier,
+            posing.split,
+            posing.test_fraction,
+            listed,
+            encoding.prompt,
+            posing.curriculum,
+            posing.prompt_choice,
+        )
         self.split, self.group_size, self.first_problem = posing.split, posing.group_size, posing.first_problem
         self.share = (0, 1) if posing.share is None else _share(*posing.share)
+        self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
@@ -79,6 +94,11 @@ class TextGenTask:
             "part_weights": dict(self.verifier.part_weights),
         }
 
+    @property
+    def level(self) -> int | None:
+        """The newest level of difficulty of the curriculum; None without a curriculum."""
+        return None if self.stream.curriculum is None else self.stream.curriculum.level
+
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
         self.stream.seed = int(rng.integers(2**62))
@@ -90,11 +110,24 @@ class TextGenTask:
             ValueError: as `ProblemStream.prompt`.
         """
         part, parts = self.share
-        return self.prompts_of([episode // self.group_size * parts + part for episode in episodes])
-
-    def prompts_of(self, groups: Sequence[int]) -> list[Prompt]:
-        """Return the prompts of groups, by their numbers in the whole stream."""
+        groups = [episode // self.group_size * parts + part for episode in episodes]  # in the whole stream
         posed = {number: self._posed(number) for number in dict.fromkeys(groups)}
+        if self.stream.curriculum is not None:  # which would draw another one later
+            self._drawn |= posed
+            while len(self._drawn) > _REMEMBERED:
+                del self._drawn[next(iter(self._drawn))]  # the oldest
+        return [posed[number] for number in groups]
+
+    def prompts_again(self, groups: Sequence[int]) -> list[Prompt]:
+        """Return the prompts of groups that have been posed, by their numbers in the whole stream.
+
+        Raises:
+            ValueError: if a curriculum drew one so long ago that it is forgotten.
+        """
+        drawn = self.stream.curriculum is not None
+        if drawn and (forgotten := [number for number in groups if number not in self._drawn]):
+            raise ValueError(f"group {forgotten[0]} of the curriculum is too old to be posed again")
+        posed = {number: self._drawn[number] if drawn else self._posed(number) for number in dict.fromkeys(groups)}
         return [posed[number] for number in groups]
 
     def _posed(self, number: int) -> Prompt:
@@ -110,6 +143,24 @@ class TextGenTask:
         for name in options or ():
             check_choice("reset option", name, known)
         self.encoding.progress = (options or {}).get("progress", self.encoding.progress)
+
+    def record(self, problem: Problem, info: Mapping[str, Any]) -> None:
+        """Tell the curriculum or choice of prompts, if any, how an episode ended; only verdicts that are "ok" count.
+
+        Of a stream that is shared, this is one part of the verdicts; see `shared_curriculum`.
+        """
+        if self.share[1] == 1 and info["verdict_status"] == "ok":
+            self.stream.record(problem, info["is_success"])
+
+    @property
+    def listener(self) -> Callable[[Problem, Mapping[str, Any]], None] | None:
+        """The method `record`, which learns of verdicts; None without a curriculum or choice, or of a shared stream."""
+        return self.record if self.stream.curriculum is not None and self.share[1] == 1 else None
+
+    @property
+    def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
+        """The curriculum of a shared stream, which needs the verdicts of all processes; None without one."""
+        return self.stream.curriculum if self.share[1] > 1 else None
 
 
 def _share(part: Any, parts: Any) -> tuple[int, int]:

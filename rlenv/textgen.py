@@ -79,6 +79,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
             self._next_episode, self._posed = 0, True
+        self.task.stream.update()
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
@@ -112,6 +113,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         (answer,) = self.task.responder.answer([over])
         self._done = answer.tokens is None
         if answer.tokens is None:
+            self.task.record(self._exchange.problem, answer.info)
             self._show(answer.reward, answer.info)
         else:
             self._tokens += answer.tokens

@@ -17,6 +17,7 @@ from .encoder import CUT
 from .encoding import Encoding
 from .judge import Exchange, Judge
 from .problems import is_level
+from .stream import arm_of
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
@@ -159,8 +160,11 @@ class Responder:
 
 
 def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-    """Return the info of one episode's verdict; `level` is among the keys only if the problem has one."""
-    level = problem.metadata.get("level")
+    """Return the info of one episode's verdict.
+
+    `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
+    """
+    level, arm = problem.metadata.get("level"), arm_of(problem)
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
         "is_success": is_success(verifier, verdict),
@@ -168,4 +172,5 @@ def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[s
         "verdict_status": verdict.status,
         "verdict_reason": verdict.reason,
         **({"level": level} if is_level(level) else {}),
+        **({} if arm is None else {"prompt_arm": arm}),
     }

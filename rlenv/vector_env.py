@@ -41,9 +41,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         device: of the tensors, such as "cpu" or "cuda".
         render_mode: None or "ansi": `render` returns a tuple with the text of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
-            processes, or prefers batches). The reward of that step is NaN, and the infos hold `completion` and
+            processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
+            whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
             `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
-            keys that the infos would have had.
+            keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
+            the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
         late_replies: do not wait for the replies of dialogues, if the verifier has worker processes. The slot waits for
             its reply while others go on: its actions are ignored, its observation stays, its reward is 0, and the
             infos have `waiting`, until the step that brings the reply, with its reward. When more than half of the
@@ -53,6 +55,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     Attributes:
         playing: slots whose episode is not over, bool [B]; some of them wait for a reply, the others act.
+        settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
 
     Raises:
         ValueError: for an unknown device or render mode, or any error of `TextGenTask`.
@@ -89,13 +92,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = TextGenTask(**expanded(**task))
-        self._slots = Slots(self.task.responder, num_envs, late_verdicts, late_replies)
+        self._slots = Slots(self.task.responder, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {
             **self.metadata,
             "late_verdicts": self._slots.verdicts is not None,
             "late_replies": self._slots.replies is not None,
             **self.task.metadata,
             "share": self.task.share,
+            "hears_verdicts": self.task.shared_curriculum is not None,
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -119,6 +123,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._completions = np.zeros((num_envs, encoding.max_new_tokens), dtype=np.int64)
         self._stops = np.array(encoding.stop_token_ids)
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
+        self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
 
@@ -152,7 +157,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._again = chain(numbers, repeat(numbers[-1]))
         elif mask is None:  # begin a new group
             self._again, self._next_episode = None, self._groups_begun() * self.task.group_size
-        starts = self._start(rows)
+        starts = self._start(rows, new_rollout=mask is None)
         return self._observation(), columns(starts, self.num_envs)
 
     def step(self, actions: Any, acting: Any = None) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
@@ -177,11 +182,28 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         paid, over, short = (to_device(each, self.device).as_subclass(kind) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, columns(infos, self.num_envs)
 
+    def record_outcomes(self, levels: Iterable[float], successes: Iterable[float]) -> None:
+        """Record how episodes of all processes ended, in the same order, in the curriculum of a shared stream.
+
+        Args:
+            levels: of each episode, or the number of its arm (`prompt_arm` in the infos), if it has one.
+            successes: 1 or 0 for each; episodes without a verdict are left out.
+
+        Raises:
+            ValueError: if the stream is not shared, or has neither a curriculum nor a choice of prompts.
+        """
+        if self.task.shared_curriculum is None:
+            raise ValueError("only the curriculum or choice of prompts of a shared stream is told of verdicts")
+        for level, success in zip(levels, successes, strict=True):
+            self.task.shared_curriculum.record(int(level), bool(success))
+
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of problems, in plain values; the next `reset` without a mask goes on from it.
 
-        Episodes under way are not part of it.
+        Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
         """
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.flush(going=0)
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
         place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
@@ -193,6 +215,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             ValueError: if the environment poses other problems.
         """
         self.task.stream.load_state_dict(state["stream"])
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.forget()
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         self._next_episode = begun * self.task.group_size
         self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
@@ -234,14 +258,21 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"{name} must be {self.num_envs} booleans, got {mask!r}")
         return flags.numpy()
 
-    def _start(self, rows: list[int]) -> dict[int, Info]:
-        """Start the next episodes of the stream in these slots; return their infos."""
+    def _start(self, rows: list[int], new_rollout: bool = False) -> dict[int, Info]:
+        """Start the next episodes of the stream in these slots; return their infos.
+
+        The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
+        """
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.flush(going=int(np.delete(self.playing, rows).sum()))
+        if new_rollout or self.settles_always:
+            self.task.stream.update()
         if self._again is None:
             numbers = range(self._next_episode, self._next_episode + len(rows))
             prompts = self.task.prompts(numbers)
             self._next_episode = numbers.stop
         else:
-            prompts = self.task.prompts_of([next(self._again) for _ in rows])
+            prompts = self.task.prompts_again([next(self._again) for _ in rows])
         block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             if i and prompt is prompts[i - 1]:  # of the same group
@@ -312,7 +343,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise
         for row, answer in answers.items():
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
-            if answer.tokens is not None:
+            if answer.tokens is None:
+                if "verdict_status" in answer.info:  # else the verdict comes later
+                    self.task.record(self._slots.exchanges[row].problem, answer.info)
+            else:
                 self._taken[row], appended[row] = 0, len(answer.tokens)
         self._append_replies(appended, [token for row in sorted(answers) for token in answers[row].tokens or ()])
         self._set_playing(ended, False)

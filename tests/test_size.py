@@ -42,6 +42,7 @@ DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
         *SHARDS,
+        "rlenv.curriculum",
         "rlenv.hub",
         "rlenv.tasks",
         "rlenv.verifiers.sandbox",

@@ -15,7 +15,7 @@ from rlenv._status import ERROR, OK, number_of
 from ..rollout import COUNTS, PARTS
 
 SOON = 0.1  # seconds between two questions whether the wait for a verdict goes on
-END_NUMBERS = ("level", *COUNTS)  # infos of an end that are numbers
+END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
 
 
 class Outcomes:

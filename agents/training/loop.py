@@ -54,7 +54,7 @@ from .kl_anchor import Anchor
 from .learned import learned_by, train_too
 from .metrics import is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, rate_at, warn_of_float16
-from .player import Player
+from .player import Player, tell_verdicts
 from .reward_scale import RewardScale
 from .start import StartWatch
 from .state import COUNTERS, moment_of
@@ -407,6 +407,7 @@ class Loop(Algorithm):
             release_weights(self.policy)
             return None
         self.num_episodes += len(rollout)
+        tell_verdicts(self.env, rollout)
         ends = processes.gather((self.collector.statuses, self.collector.failure))
         callback.update_locals({"rollout": rollout})
         callback.on_rollout_end()

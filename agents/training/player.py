@@ -79,3 +79,12 @@ def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.dev
         return parts[0]
     numbered = env.metadata.get("group_size") is None or shares_stream(env)
     return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
+
+
+def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
+    """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
+    if env.metadata.get("hears_verdicts"):
+        judged = rollout.ok & ~rollout.success.isnan()
+        level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
+        chosen = rollout.extras.get("prompt_arm", level)
+        env.unwrapped.record_outcomes(chosen[judged].tolist(), rollout.success[judged].tolist())

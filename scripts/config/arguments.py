@@ -26,7 +26,7 @@ from .defaults import NOT_SETTINGS, as_option, by_agent
 from .names import agent_class
 from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text
 
-IN_TURN = {"first_problem": 0}  # of TextGen-v0: all, from the first
+IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *ADAPTER)  # of language models
 OF_TEXT = [name for name in OWNERS if name in declared_by(Training)]
 

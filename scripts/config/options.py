@@ -10,7 +10,7 @@ import click
 
 from rlenv._settings import Converted, declared_by, setting, with_settings
 from rlenv.agents.checks import MOST_SLOTS
-from rlenv.forms import Form, Limits, ProblemFile, ProblemSplit, VerifierArguments, VerifierProcesses
+from rlenv.forms import Form, Limits, ProblemFile, ProblemOrder, ProblemSplit, VerifierArguments, VerifierProcesses
 
 from .base import Config, declared, options_of
 from .names import Name, tasks, verifiers
@@ -138,7 +138,7 @@ class Acting(Config):
 
 
 @with_settings
-class Training(Text, Acting):
+class Training(Text, ProblemOrder, Acting):
     """An environment of text in which a policy is trained."""
 
 

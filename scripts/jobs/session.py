@@ -53,6 +53,7 @@ def demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rol
     """Return the verifier's demonstrations of the first problems of a task, at all levels, in the order of a seed."""
     task = copy.copy(task)
     task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is
+    task.stream.curriculum = None  # the policy has to have seen every level
     task.reseed(np.random.default_rng(seed))
     shown = demonstrate(task, 0, count, device)
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)

@@ -42,7 +42,10 @@ Severity = Literal["warning", "error"]
 Failed = Callable[[History], bool | str]
 REWARD, SUCCESS, HELD_OUT = "rollout/ep_rew_mean", "rollout/success_rate", "eval/success_rate"
 EQUAL, ENTROPY = "rollout/frac_reward_zero_std", "train/entropy_loss"
-SOMETIMES_SOLVED = "problems that are sometimes solved (other rows of --problems, or --verifier-arg)"
+SOMETIMES_SOLVED = (
+    "problems that are sometimes solved (other rows of --problems, or --verifier-arg; --curriculum 0.8 or "
+    "--prompt-choice thompson chooses among them)"
+)
 NEAR_START = "hold the policy near its start (a larger --kl-coef, such as 0.05)"
 SLOWER = (
     f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "

@@ -5,6 +5,7 @@ samples.jsonl has one episode per line, see `episode_rows`; samples.md has the l
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +162,8 @@ def _rounded(value: float) -> float | None:
 
 def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:
     """Return the problem of a group; None if the stream has another prompt there: groups that were joined anew."""
-    posed = task.stream.prompt(task.first_problem + group)
+    stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
+    posed = stream.prompt(task.first_problem + group)
     return posed.problem if posed.tokens == prompt else None
 
 

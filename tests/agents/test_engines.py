@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,8 @@ from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
 from rlenv import agents
 from rlenv.agents import EngineError, processes
 from rlenv.agents.engines.base import weights_of
+from rlenv.curriculum import Curriculum
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 EPISODES = 12
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
@@ -313,6 +316,24 @@ def test_a_rollout_of_the_weights_before_trains_without_a_correction():
     assert agent.num_updates == 4
 
 
+class Rising(Verifier):
+    """Three levels, whose problems say which; most answers are right."""
+
+    alphabet, levels, prompt_length, answer_length = "abcd", 3, 1, 4
+
+    def sample_at(self, rng, level):
+        return Problem("abc"[level - 1])
+
+    def verify(self, problem, completion):
+        return Verdict(float(number_of(problem.text, completion) % 4 > 0))
+
+
+def rising():
+    envs = gym.make_vec("TextGen-v0", EPISODES, verifier=Rising(), curriculum=0.6, group_size=4)
+    envs.unwrapped.task.stream.curriculum = Curriculum([1, 2, 3], 0.6, window=12)
+    return envs
+
+
 def one_idle(prompts, completions):
     """Nothing that is said after one of the prompts makes a difference, so that DAPO needs several rounds."""
     pairs = zip(prompts, completions, strict=True)
@@ -321,13 +342,13 @@ def one_idle(prompts, completions):
 
 STALE = {
     "DAPO": lambda: made(answers(reward=one_idle), cls=agents.DAPO, staleness=1, max_rounds=2),
-    "RLOO": lambda: made(answers(), staleness=1),
+    "curriculum": lambda: made(rising(), staleness=1),
 }
 
 
-@pytest.mark.parametrize("name", [slow("DAPO"), "RLOO"])
+@pytest.mark.parametrize("name", [slow("DAPO"), "curriculum"])
 def test_a_rollout_ahead_does_not_depend_on_the_clock(name):
-    """Whether the engine is slow or the update: the same episodes and weights."""
+    """Whether the engine is slow or the update: the same episodes, levels and weights."""
     found = []
     for late in ("engine", "update"):
         agent = STALE[name]()
@@ -340,7 +361,9 @@ def test_a_rollout_ahead_does_not_depend_on_the_clock(name):
         found.append((said, metrics, weights(agent).tolist()))
         assert metrics[-1]["train/engine_dropped"] == 0
     assert found[0] == found[1]
-    if name == "DAPO":
+    if name == "curriculum":
+        assert {each[0] for said in found[0][0] for each in said} == {2, 3, 4}
+    else:
         assert {len(said) for said in found[0][0]} == {2 * EPISODES}, "every update takes two rounds"
 
 

@@ -9,7 +9,7 @@ from continued import bytes_of
 from diagonal import slow
 from dialogues import talking
 from fake_engine import FakeEngine
-from tiny_models import hash_reward, text_envs, tiny_policy
+from tiny_models import hash_reward, text_envs, tiny_policy, won
 
 from rlenv._status import ERROR
 from rlenv.agents import DAPO, RLOO, Agent, ReinforceBaseline
@@ -28,7 +28,9 @@ ENVS = {
     "more slots": partial(envs_of, 7),
     "slots that restart": partial(envs_of, autoreset_mode="NextStep"),
     "slots that restart at once": partial(envs_of, autoreset_mode="SameStep"),
+    "a choice": partial(envs_of, 2, won, prompt_choice="thompson"),
     "late verdicts": partial(envs_of, **LATE),
+    "a late choice": partial(envs_of, 2, won, prompt_choice="thompson", **LATE),
 }
 
 
@@ -66,7 +68,7 @@ def likeliest(agent, prompts):
     return [found[prompt] for prompt in prompts]
 
 
-@each_env("fewer slots", "late verdicts")
+@each_env("fewer slots", "a choice")
 def test_every_row_answers_the_prompt_of_its_row_by_the_likeliest_tokens(env):
     agent = made(ENVS[env]())
     for rows in (slice(None), torch.tensor([5, 0, 4, 1])):
@@ -75,7 +77,8 @@ def test_every_row_answers_the_prompt_of_its_row_by_the_likeliest_tokens(env):
         assert prompts_of(greedy) == prompts_of(asked) and greedy.groups.equal(asked.groups)
         assert said(greedy) == likeliest(agent, prompts_of(asked)) != said(asked)
     text = partial(agent.env.metadata["tokenizer"].decode, skip_special_tokens=True)
-    assert greedy.returns.tolist() == hash_reward(list(map(text, prompts_of(greedy))), list(map(text, said(greedy))))
+    judge = won if env in ("a choice", "a late choice") else hash_reward
+    assert greedy.returns.tolist() == judge(list(map(text, prompts_of(greedy))), list(map(text, said(greedy))))
 
 
 def stream(envs, replays):
@@ -91,7 +94,7 @@ def stream(envs, replays):
     return found, state, bytes_of([agent.generator.get_state(), *agent.policy.parameters()]), agent
 
 
-@each_env("more slots")
+@each_env("a choice")
 def test_training_goes_on_as_without_it(env):
     *alone, before = stream(ENVS[env](), 0)
     *replayed, after = stream(ENVS[env](), 2)

@@ -296,8 +296,8 @@ PATHS = {
         {"steps": 3, "examples": 8},
         files=f"{POLICY} {MODEL}",
     ),
-    "problems of two levels": Run(
-        f"train --verifier-arg levels=2 --sft-steps 0 --episodes 8 {SMALL}",
+    "a curriculum": Run(
+        f"train --verifier-arg levels=2 --curriculum 0.5 --sft-steps 0 --episodes 8 {SMALL}",
         RESULT,
         {"updates": 1},
         columns=f"{SOLVED} rollout/success_rate/level_1",
@@ -325,7 +325,7 @@ PATHS = {
 }
 
 
-LONG = ["a teacher from a checkpoint", "demonstrations of a dialogue", "problems of two levels", "an environment class"]
+LONG = ["a teacher from a checkpoint", "demonstrations of a dialogue", "a curriculum", "an environment class"]
 LONG += ["a world of Gymnasium", "Pendulum with gSDE and squashing"]
 
 

@@ -430,6 +430,29 @@ def test_fewer_held_out_problems_than_processes_name_the_split_and_what_to_do(tw
         assert "episodes" in said.partition("2 processes")[2]
 
 
+CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
+
+
+def by_prompt(prompts, completions, **columns):
+    return [float(prompt[0] in "01234") for prompt in prompts]
+
+
+def chosen(how):
+    """Return where the choice of problems stands after four updates."""
+    problems = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
+    world = {"verifier": by_prompt, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, **how}
+    agent = text_agent("reinforce", world, num_envs=64, episodes_per_update=64, group_size=None)
+    agent.learn(total_episodes=4 * 64)
+    return agent.env.state_dict()["stream"]["curriculum"]
+
+
+@pytest.mark.parametrize("how", CHOICES, ids=str)
+def test_two_processes_choose_the_problems_of_one(two, how):
+    first, second = two(chosen, how)
+    assert first == second == chosen(how)
+    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
+
+
 # One error for all.
 
 

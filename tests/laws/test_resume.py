@@ -127,6 +127,21 @@ def test_a_break_changes_nothing_where_prompts_are_played_again(tmp_path):
     check_a_break_changes_nothing(lambda: made("reinforce-baseline", "text", baseline="greedy"), tmp_path / "agent")
 
 
+def test_a_curriculum_continues(tmp_path):
+    world = {**ARITH, "verifier_kwargs": {"levels": 2}, "curriculum": 0.01}
+
+    def make():
+        """Return an agent whose curriculum has a window of verdicts less those of two updates."""
+        agent = made("reinforce", "text", env_kwargs=world, group_size=None, episodes_per_update=16, num_envs=16)
+        agent.env.reset(seed=1)
+        for success in (True, False) * 112:
+            agent.env.unwrapped.task.stream.curriculum.record(1, success)
+        return agent
+
+    *_, again = check_a_break_changes_nothing(make, tmp_path / "agent", 4, 2)
+    assert make().env.unwrapped.task.level == 1 and again.env.unwrapped.task.level == 2
+
+
 @pytest.mark.parametrize("mode", ["Disabled", slow("NextStep"), slow("SameStep")])
 def test_a_kill_in_the_middle_of_a_rollout_with_late_replies_changes_nothing(mode, tmp_path):
     """Replies come when the clock says; that they do not decide anything makes the rollout a replay."""

@@ -37,7 +37,7 @@ class Dawdler(Verifier):
 
 def trained(name, workers=0, updates=2, episodes=320, **more):
     """Return the weights after some updates, and the metrics of each."""
-    env = {"verifier": Dawdler(), "verifier_workers": workers, "test_fraction": 0.0}
+    env = {"verifier": Dawdler(), "verifier_workers": workers, "curriculum": 0.2, "test_fraction": 0.0}
     settings = {**SETTINGS, "episodes_per_update": episodes, **more}
     agent = AGENTS[name]("tiny", "TextGen-v0", env_kwargs=env, **settings)
     metrics = [figures for _, figures in agent.updates(total_episodes=updates * episodes)]
@@ -54,9 +54,10 @@ def same(one, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["reinforce", "rloo"])
 def test_the_number_of_verifier_workers_changes_nothing(name):
-    """Nor the order in which their verdicts arrive."""
+    """Nor the order in which their verdicts arrive: the curriculum hears of them in the order of the episodes."""
     more = {"group_size": 4} if name == "rloo" else {}
     here, one, three = (trained(name, workers, **more) for workers in (0, 1, 3))
+    assert "rollout/success_rate/level_2" in here[1][1], "the curriculum goes on with 256 of 320 episodes"
     same(here, one)
     same(one, three)
 

@@ -3,6 +3,7 @@
 Verifiers of local classes go to worker processes by value, which then need not import this file and torch.
 """
 
+import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from rlenv.judge import Exchange, Judge
+from rlenv.slots import LateVerdicts
 from rlenv.vector_env import TextGenVectorEnv, make_vector_env
 from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.tools import WithTools
@@ -104,13 +106,16 @@ def test_a_part_that_is_not_a_number_leaves_nobody_waiting():
         futures(late(1, batched(wordy=True)))[0].result(timeout=60)
 
 
-def test_an_exception_is_raised_by_who_asks_and_can_be_asked_for():
-    env = late(2, batched(broken=True))
+def test_an_exception_is_raised_once_and_can_be_asked_for():
+    env = late(2, batched(broken=True), curriculum=0.5)
     first, second = futures(env)
     assert isinstance(first.exception(), ZeroDivisionError)
     for future in (first, second):
         with pytest.raises(ZeroDivisionError):
             future.result()
+    futures(env)
+    with pytest.raises(ZeroDivisionError):
+        env.reset()
 
 
 def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
@@ -121,11 +126,58 @@ def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
 
 
 def test_a_closed_pool_leaves_nothing_to_wait_for():
-    env = late(2, verifier_workers=1)
+    env = late(2, verifier_workers=1, curriculum=0.5)
     env.close()
     with pytest.raises(RuntimeError, match="closed"):
         futures(env)
     env.reset(seed=0)
+
+
+# What the curriculum hears: its first level is mastered after 256 successes.
+
+
+def test_a_curriculum_that_is_restored_does_not_hear_of_episodes_from_before():
+    env = late(2, curriculum=0.5)
+    env.reset(seed=0)
+    state = env.state_dict()
+    for heard in (2, 0):
+        futures(env)
+        if not heard:
+            env.load_state_dict(state)
+        env.reset()
+        assert len(env.state_dict()["stream"]["curriculum"]["verdicts"]) == heard
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_a_copy_of_late_verdicts_tells_all_of_them_in_order_and_knows_who_was_asked_for(asked):
+    heard = []
+    late = LateVerdicts(Judge(batched()), lambda problem, info: heard.append(problem.prompt))
+    problems = [Problem(name, "a") for name in "uvwxyz"]
+    first, *others = late.submit(problems[:3], ["a"] * 3)
+    first.result()
+    late.flush(going=1)
+    for future in others[:asked]:
+        future.result()
+    late = copy.copy(late)
+    late.submit(problems[3:], ["a"] * 3)
+    late.flush(going=1)
+    assert heard == list("uvw"[: 1 + asked])
+    late.flush(going=0)
+    assert heard == list("uvwxyz")
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_the_curriculum_hears_in_every_mode(mode):
+    env = late(4, autoreset_mode=mode, curriculum=0.5)
+    env.reset(seed=0)
+    for _ in range(100):
+        env.step([PAYS] * 4)
+        env.step([EOS] * 4)
+        if mode == "NextStep":
+            env.step([EOS] * 4)  # only starts the next episodes
+        elif mode == "Disabled":
+            env.reset(options={"reset_mask": np.ones(4, dtype=bool)})
+    assert env.unwrapped.task.level == 2
 
 
 # Replies. That episodes are the same with them is `laws/test_environment.py`.

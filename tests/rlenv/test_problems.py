@@ -453,11 +453,14 @@ def files(tmp_path_factory):
 
 
 def posed(**settings):
-    """Return what a task says of its problems, poses, and warns of."""
+    """Return what a task says of its problems, poses after verdicts, and warns of."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         task = TextGenTask("exact", test_fraction=0.5, tokenizer="train:260", **settings)
-        found = [task.stream[n] for n in range(70)]
+        found = []
+        for n in range(70):
+            found.append(task.stream[n])
+            task.stream.record(found[-1], n % 3 > 0)
     encoding = task.encoding
     limits = encoding.max_prompt_tokens, encoding.max_new_tokens, encoding.skipped_prompts, task.stream.sizes
     return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
@@ -469,7 +472,8 @@ def posed(**settings):
     [
         {},
         {"split": "test", "prompt_template": "{prompt}?"},
-        {"max_prompt_tokens": 5, "columns": {"answer": "prompt"}},
+        {"curriculum": 0.5, "max_prompt_tokens": 5},
+        {"prompt_choice": "thompson", "columns": {"answer": "prompt"}},
     ],
 )
 def test_mapped_problems_are_those_in_memory(files, name, settings):

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlenv import trl
 from rlenv.chat import read_template
+from rlenv.curriculum import Curriculum
 from rlenv.demonstrations import demonstrate, turn_tokens
 from rlenv.encoder import Encoder
 from rlenv.judge import Judge
@@ -87,7 +88,14 @@ def stream(**arguments):
 
 
 def noted(**metadata):
-    return stream(problems=["a", Problem("b", "", metadata)])
+    return stream(problems=["a", Problem("b", "", metadata)], curriculum=0.5)
+
+
+def restored(**arguments):
+    """Restore the state of a stream with a curriculum in another one."""
+    problems = [{"prompt": f"{n}", "level": 1 + n % 2} for n in range(4)]
+    made = {"verifier": Arith(), "test_fraction": 0.0, "problems": problems}
+    ProblemStream(**made | arguments).load_state_dict(ProblemStream(**made, curriculum=0.5).state_dict())
 
 
 def started(env):
@@ -245,6 +253,13 @@ ROWS = [
     row(stream, {"encode": lambda problem: None}, "10000 problems", "train", "short enough"),
     *(row(task, {"test_fraction": value}) for value in (-0.1, float("nan"))),
     *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", ["train"])),
+    *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, True)),
+    row(task, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
+    row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
+    row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
+    *(row(task, {"curriculum": value}, "curriculum", repr(value)) for value in (0, 1.01, "0.8")),
+    row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
+    row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
     *(row(judged, {"verdicts": given}, "Answers: verify", "each of 2 completions") for given in VERDICTS),
     row(task, {"ask": True}, "Silent has no place"),

@@ -149,8 +149,8 @@ def test_a_wrong_value_in_python_is_one_line(given, named):
     assert "\n" not in str(raised.value)
 
 
-OF_TEXT = [("test_fraction", -0.5), ("long_prompts", "cut"), ("max_turns", 0)]
-OF_TEXT += [("verifier_timeout", 0.0), ("verifier_workers", -1), ("system_prompt", " ")]
+OF_TEXT = [("curriculum", 1.5), ("test_fraction", -0.5), ("long_prompts", "cut"), ("max_turns", 0)]
+OF_TEXT += [("prompt_choice", "best"), ("verifier_timeout", 0.0), ("verifier_workers", -1), ("system_prompt", " ")]
 WRONG = [("episodes", 0), ("save_every", -1.5), ("track", "nobody"), ("sft_examples", 2.5), ("sft_learning_rate", 0.0)]
 
 

@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, monkeypatch):
-    given = ["--verifier", "plain_reward:exact", *FILE, "--cue", "=", "--sft-steps", 2, "--sft-examples", 8]
+    given = ["--verifier", "plain_reward:exact", *FILE, "--curriculum", 0.9, "--sft-steps", 2, "--sft-examples", 8]
     trained = result_of(run("train", *SMALL, *given, "--log-dir", "run"))
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
@@ -63,7 +63,7 @@ def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, m
     assert again["eval"] == trained["eval"]
     for name in (folder / "run", folder / "elsewhere" / "again"):
         kwargs = json.loads((name / "checkpoint" / "agent.json").read_text())["env_kwargs"]
-        assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["cue"] == "="
+        assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["curriculum"] == 0.9
 
 
 def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder):
@@ -85,7 +85,7 @@ def test_a_supervised_start_shows_problems_of_every_level_and_asks_each_that_is_
         return demonstrate(task, start, count, device)
 
     monkeypatch.setattr("rlenv._scripts.jobs.session.demonstrate", spy)
-    given = [*FILE, "--sft-steps", 1, "--sft-examples", 20, "--max-new-tokens", 4]
+    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--max-new-tokens", 4]
     sft = result_of(run("sft", *given, "--verifier", "exact", "--log-dir", "sft", "--json"))
     assert levels == {1, 2} and sft["eval_loss"] > 0
     held_out = (folder / "sums.jsonl").read_text().count('"test"')

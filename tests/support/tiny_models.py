@@ -107,6 +107,11 @@ def hash_reward(prompts, completions):
     return [reward_of(*pair) for pair in zip(prompts, completions, strict=True)]
 
 
+def won(prompts, completions, **columns):
+    """Return 1 for about every second answer, of which a choice of prompts learns."""
+    return [float(reward_of(*pair) > 2) for pair in zip(prompts, completions, strict=True)]
+
+
 def text_envs(num_envs=4, reward=hash_reward, pad_is_eos=False, **kwargs):
     """Return TextGen-v0 over `PROMPTS`, whose completions are judged by a reward function."""
     if pad_is_eos:
