@@ -6,11 +6,15 @@ in `estimators/` and `optimizer.py`; a test compares them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
-from rlenv._settings import Converted, OrDefault, WithSettings, setting
+from rlenv._settings import Converted, OrDefault, WithSettings, check_names, setting
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
 from ..settings import kept_of, plain
@@ -22,8 +26,66 @@ TRAIN, BOTH, ALL = ("train",), ("train", "compare"), ("train", "compare", "sft")
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
+P = ParamSpec("P")
+A = TypeVar("A")
+
+
+@dataclass
+class AgentConfig:
+    """An agent that is made later: its class, and its settings, which are checked here.
+
+    Raises:
+        TypeError: for a setting that the agent does not have, with the closest match.
+        ValueError: for a value that is not allowed.
+    """
+
+    agent: type[Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.agent, self.settings, [*signature_of_config(self.agent).parameters])
+        checked = object.__new__(self.agent)  # its class has the defaults
+        vars(checked).update(self.settings)
+        AgentSettings.__post_init__(checked)
+        self.settings = {name: getattr(checked, name, value) for name, value in self.settings.items()}
+
+
+def signature_of_config(cls: type[Any]) -> inspect.Signature:
+    """Return the arguments of an agent's class but the policy and the environment."""
+    parameters = inspect.signature(cls).parameters
+    return inspect.Signature([parameters[name] for name in parameters if name not in ("policy", "env")])
+
+
+class ConfigOf:
+    """`GRPO.config`: a function of the class's settings, which returns them checked."""
+
+    if sys.platform == "jedi":  # which knows no ParamSpec, but partials: it alone reads this branch, others skip it
+
+        def __get__(self, agent, cls):
+            return partial(cls, None, None)
+
+    else:
+
+        def __get__(self, agent: Any, cls: Callable[Concatenate[Any, Any, P], A]) -> Callable[P, AgentConfig]:
+            """Return it for a class."""
+
+            def config(*_: P.args, **settings: P.kwargs) -> AgentConfig:
+                return AgentConfig(cls, settings)  # type: ignore[arg-type]
+
+            name = getattr(cls, "__name__", cls)
+            config.__doc__ = f"Return the settings of {name}, checked, for TrainConfig(agent=...)."
+            config.__signature__ = signature_of_config(cls)  # type: ignore[attr-defined, arg-type]
+            return config
+
+
 class AgentSettings(WithSettings):
-    """The settings of every agent."""
+    """The settings of every agent.
+
+    Attributes:
+        config: a function of these settings that returns an `AgentConfig`, as in TrainConfig(agent=GRPO.config(...)).
+    """
+
+    config = ConfigOf()
 
     _places: ClassVar[dict[str, str]] = {}  # of the agents, by name, as module:Class; `load` imports the one it needs
 

@@ -53,7 +53,8 @@ class Config(_Chosen, WithSettings):
         def __new__(cls, **values: Any) -> Self:
             """Record the names of the given settings, also if they have their defaults as values."""
             for name in values.keys() & by_agent().keys() - declared_by(cls).keys() if cls.declares else ():
-                raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass settings={{{name!r}: ...}}")
+                how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
+                raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
             new = super().__new__(cls, **values)
             settings = values.get("settings", ())
             new.chosen = new.typed = frozenset([*values, *(settings if isinstance(settings, Mapping) else ())])

@@ -10,6 +10,7 @@ import click
 
 from rlenv._settings import Converted, setting, with_settings
 from rlenv.agents.algorithms.options import SETTINGS
+from rlenv.agents.training.settings import AgentConfig
 from rlenv.forms import ProblemFile, VerifierArguments, located
 
 from .base import Config
@@ -45,7 +46,7 @@ class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
     heading = "Agent, policy and budget"
-    agent: str | type[Agent] = setting(
+    agent: Converted[str | type[Agent] | AgentConfig, str | type[Agent]] = setting(
         default="reinforce-baseline",
         help="Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.",
         checked_by=Name(SETTINGS.keys),
@@ -53,6 +54,16 @@ class Learner(ModelOptions, Budget, Settings):
     policy_kwargs: dict[str, Any] = setting(
         default=(), help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
+
+    def _check_together(self) -> None:
+        """Take the settings of `GRPO.config(...)`, which are checked already."""
+        if isinstance(self.agent, AgentConfig):
+            agent = self.agent
+            if twice := agent.settings.keys() & self.settings.keys():
+                raise ValueError(f"{sorted(twice)[0]} is in settings and in the config of the agent; pass it once")
+            self.agent, self.settings = agent.agent, {**self.settings, **agent.settings}
+            self.chosen = self.typed = self.typed | agent.settings.keys()
+        super()._check_together()
 
 
 @with_settings

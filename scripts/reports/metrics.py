@@ -37,7 +37,7 @@ METRICS = (
            held_out="eval/mean_ep_length"),
     Metric("train/entropy_loss", "Entropy", "Nats per step. It falls as the policy becomes certain; at 0 it explores "
            "nothing.", sign=-1),
-    Metric("train/kl_ref", "KL to the reference", "Nats per step: how far the policy has moved from its start, which the KL anchor holds down."),
+    Metric("train/kl_ref", "KL to the reference", "Nats per step: how far the policy has moved."),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
     Metric("train/taught_frac", "Taught", "Share of steps in episodes for which the teacher has a hint."),
     Metric("train/reply_loss", "Loss on replies", "Nats per token of the environment's replies."),

@@ -2,9 +2,10 @@
 
 import json
 import re
-from inspect import getsource
+from inspect import getsource, signature
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 from inprocess import error_of, result_of, run, run_jobs
@@ -12,7 +13,7 @@ from inprocess import error_of, result_of, run, run_jobs
 import rlenv
 from rlenv._scripts.config.base import Config, options_of
 from rlenv._settings import declared_by
-from rlenv.agents import RLOO
+from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
 from rlenv.task import TextGenTask
 
@@ -62,6 +63,24 @@ def test_numbers_of_a_file_need_no_point(tmp_path):
     config = rlenv.TrainConfig.from_file(path)
     assert config.settings == {"learning_rate": 0.001, "kl_coef": 0.05, "gamma": 1.0, "adam_eps": 1.5e-6}
     assert config.cue == "1e3"
+
+
+def test_an_agent_is_given_with_its_settings(tmp_path):
+    """`agent` and `settings` by themselves, and a class with its settings: one config."""
+    own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
+    chosen = rlenv.TrainConfig(agent=GRPO.config(**own), **SMALL, log_dir=tmp_path / "run")
+    assert chosen.flat() == rlenv.TrainConfig(agent="grpo", settings=own, **SMALL).flat()
+    assert "clip_range" in repr(chosen) and "save_every" not in repr(chosen)
+
+
+def test_the_settings_of_an_agent_are_checked_before_it_is_made():
+    assert [*signature(GRPO.config).parameters] == [*signature(GRPO).parameters][2:]
+    assert GRPO.config(kl_coef=np.float32(0.5)).settings == {"kl_coef": 0.5}
+    with pytest.raises(TypeError, match="did you mean 'kl_coef'"):
+        GRPO.config(kl_coeff=0.1)
+    for wrong in ({"kl_coef": -1.0}, {"kl_in": "lost"}, {"mismatch_max": 9.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            GRPO.config(**wrong)
 
 
 def test_a_misspelled_setting_of_a_named_agent_has_a_suggestion_among_all_its_settings(tmp_path):
@@ -117,8 +136,8 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         return 0.1 + 0.1 * progress
 
     few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 0, "report": False, "device": "cpu"}
-    settings = {"clip_range": rate, "episodes_per_update": 2, "num_envs": 2}
-    first = rlenv.train(rlenv.TrainConfig(agent="ppo", settings=settings, log_dir=tmp_path / "run", **few))
+    agent = PPO.config(clip_range=rate, episodes_per_update=2, num_envs=2)
+    first = rlenv.train(rlenv.TrainConfig(agent=agent, log_dir=tmp_path / "run", **few))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["clip_range"].endswith(".rate>")
     more = {"resume": tmp_path / "run", "timesteps": 128}
     with pytest.raises(ValueError, match=r"clip_range.*settings=\{'clip_range': \.\.\.\}"):
@@ -141,6 +160,8 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         ({"learning_rate": 1.0}, "learning_rate is a setting of the agent"),
         ({"sead": 1}, "did you mean 'seed'"),
         ({"settings": {"seed": 1}}, "settings name seed"),
+        ({"agent": RLOO.config(seed=1)}, "settings name seed"),
+        ({"agent": RLOO.config(kl_coef=0.1), "settings": {"kl_coef": 0.2}}, "kl_coef"),
     ],
 )
 def test_a_wrong_value_in_python_is_one_line(given, named):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from inprocess import done
-from runs import events_of, scalars, table
+from runs import events_of, scalars
 from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.hparams import plugin_data_pb2
 
