@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -52,9 +52,10 @@ class Config(_Chosen, WithSettings):
 
         def __new__(cls, **values: Any) -> Self:
             """Record the names of the given settings, also if they have their defaults as values."""
-            for name in values.keys() & by_agent().keys() - declared_by(cls).keys() if cls.declares else ():
-                how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
-                raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
+            for name in values.keys() - declared_by(cls).keys() if cls.declares else ():
+                if name in by_agent():
+                    how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
+                    raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
             new = super().__new__(cls, **values)
             settings = values.get("settings", ())
             new.chosen = new.typed = frozenset([*values, *(settings if isinstance(settings, Mapping) else ())])
@@ -147,6 +148,7 @@ def options_of(cls: type[Config]) -> dict[str, Setting]:
     return own | {name: one for name, one in of_agents.items() if name not in own}
 
 
+@cache
 def declared(command: str) -> dict[str, Setting]:
     """Return the settings that agents declare for a command ("train", "compare" or "sft"), with the types alone.
 

@@ -26,10 +26,19 @@ class Tilted(GRPO):
     soft: bool = setting(default=False, help="Softly.", commands=("sft",))
 
 
-def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
+@pytest.fixture
+def tilted(monkeypatch):
+    """Have the commands know another agent."""
+    for table in (SETTINGS, AGENTS):
+        monkeypatch.setitem(table, "tilted", Tilted)
+    declared.cache_clear()
+    yield
+    declared.cache_clear()
+
+
+@pytest.mark.usefixtures("tilted")
+def test_an_option_is_declared_in_one_place(tmp_path):
     """Signature, check, option with its default, config and page all come from the field."""
-    monkeypatch.setitem(SETTINGS, "tilted", Tilted)
-    monkeypatch.setitem(AGENTS, "tilted", Tilted)
     seen = {}
 
     @click.command(cls=Command, config=TrainConfig)
