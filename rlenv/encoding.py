@@ -157,20 +157,19 @@ class Encoding:
             for row, (problem, (ids, text)) in enumerate(pairs)
         ]
 
-    def prompt(self, problem: Problem) -> Prompt | None:
-        """Return a problem as the model reads it; None if its prompt is too long and skipped, which is counted.
+    def prompts(self, problems: Sequence[Problem]) -> list[Prompt | None]:
+        """Return problems as the model reads them; None for a prompt that is too long and skipped, which is counted.
 
         Raises:
-            ValueError: if the prompt is empty, too long, or has characters that the tokenizer does not know.
+            ValueError: if a prompt is empty, too long, or has characters that the tokenizer does not know.
         """
-        ((ids, text),) = self.encoder.encoded([problem.prompt])
-        if self._fits(ids, problem):
-            return Prompt(problem, ids, text)
-        self.skipped_prompts += 1
-        if self.skipped_prompts == 1:
+        pairs = zip(problems, self.encoder.encoded(problem.prompt for problem in problems), strict=True)
+        made = [Prompt(problem, *each) if self._fits(each[0], problem) else None for problem, each in pairs]
+        first, self.skipped_prompts = not self.skipped_prompts, self.skipped_prompts + made.count(None)
+        if first and self.skipped_prompts:
             said = f"prompts of more than {self.max_prompt_tokens} tokens (max_prompt_tokens) are skipped"
             warnings.warn(said, stacklevel=2)
-        return None
+        return made
 
     def _fits(self, ids: Sequence[int], problem: Problem, place: str = "") -> bool:
         """Tell whether a prompt is not too long; refuse one that is, unless it is skipped, and an empty one."""

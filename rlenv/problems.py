@@ -113,11 +113,11 @@ class Problems(Sequence[Problem]):
         some.kept = self.kept[kept]
         return some
 
-    def prompt(self, index: int, encode: Callable[[Problem], Prompt | None]) -> Prompt | None:
-        """Return a problem as the model reads it, encoded before or now; None if `encode` says that it is too long."""
+    def posed(self, index: int) -> Problem | Prompt:
+        """Return a problem, with its tokens if it is encoded."""
         problem = self[index]
         known = None if self.encoded is None else self.encoded[int(self.kept[index])]
-        return encode(problem) if known is None else Prompt(problem, list(known[0]), known[1])
+        return problem if known is None else Prompt(problem, list(known[0]), known[1])
 
     def place(self, index: int) -> str:
         """Return where a problem stands, for error messages."""

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -168,15 +168,10 @@ def columns(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, 
         infos: by slot.
         num_envs: B.
     """
-    found: dict[str, tuple[list[int], list[Any]]] = {}
-    for slot, info in infos.items():
-        for key, value in info.items():
-            if key not in found:
-                found[key] = ([], [])
-            found[key][0].append(slot)
-            found[key][1].append(value)
     made: dict[str, Any] = {}
-    for key, (slots, values) in found.items():
+    for key in dict.fromkeys(chain.from_iterable(infos.values())):
+        slots = [slot for slot, info in infos.items() if key in info]
+        values = [infos[slot][key] for slot in slots]
         if isinstance(values[0], dict):
             made[key] = columns(dict(zip(slots, values, strict=True)), num_envs)
         elif type(values[0]) in (int, float, bool) or isinstance(values[0], np.number):
@@ -184,8 +179,7 @@ def columns(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, 
             made[key][slots] = values
         else:
             made[key] = np.full(num_envs, None)
-            for slot, value in zip(slots, values, strict=True):
-                made[key][slot] = value
+            made[key][slots] = np.fromiter(values, object, len(values))
         made[f"_{key}"] = np.zeros(num_envs, bool)
         made[f"_{key}"][slots] = True
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,11 @@ class Chosen(Problem):
     arm: int = 0
 
 
+def without_tokens(problems: Sequence[Problem]) -> list[Prompt]:
+    """Return problems whose prompts nobody reads."""
+    return [Prompt(problem) for problem in problems]
+
+
 class EmptySplitError(ValueError):
     """No listed problem is in the split that was asked for."""
 
@@ -71,7 +76,7 @@ class ProblemStream:
         split: "train" or "test".
         test_fraction: expected share of the test split, 0 to 1; 0 uses everything for training.
         problems: the problems, or None to have the verifier sample them.
-        encode: returns a problem with its tokens, None for one that is too long; by default without tokens. Problems
+        encode: returns problems with their tokens, None for one that is too long; by default without tokens. Problems
             that the list has encoded are not encoded again.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
         prompt_choice: "thompson" prefers problems that are solved half of the time (`curriculum.ThompsonChoice`);
@@ -94,7 +99,7 @@ class ProblemStream:
         split: str = "train",
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
-        encode: Callable[[Problem], Prompt | None] = Prompt,
+        encode: Callable[[Sequence[Problem]], Sequence[Prompt | None]] = without_tokens,
         curriculum: float | None = None,
         prompt_choice: str | None = None,
     ) -> None:
@@ -155,36 +160,48 @@ class ProblemStream:
         return self.prompt(index).problem
 
     def prompt(self, index: int) -> Prompt:
-        """Return problem number `index` of this seed and split, as the model reads it.
+        """Return problem number `index` of this seed and split, as the model reads it; see `prompts`."""
+        return self.prompts([index])[0]
 
-        A listed problem that is too long gives its place to another one, drawn at random.
+    def prompts(self, indices: Sequence[int]) -> list[Prompt]:
+        """Return the problems with these numbers of this seed and split, as the model reads them.
+
+        Those that were not posed before are encoded together. A listed problem that is too long gives its place to
+        another one, drawn at random.
 
         Raises:
             ValueError: if all of many problems are too long, and any error of `encode` and of the verifier.
         """
         if self.curriculum is not None:
-            if self._latest is None or self._latest[:2] != (self.seed, index):
-                self._latest = (self.seed, index, self._graded(index, self.curriculum))
-            return self._latest[2]
-        place = self.seed, index
-        if place not in self._made:
-            rng = random.Random(f"{self.seed}/{self.split}/{index}")
-            if self.listed:
-                epoch, position = divmod(index, len(self.listed))
-                row = self._order(self.seed, epoch)[position]
-                self._made[place] = self._of_list(row, range(len(self.listed)), rng)
-            else:
-                self._made[place] = self._sampled(rng, self.verifier.sample)
-            if len(self._made) > _KEPT:
-                del self._made[next(iter(self._made))]  # the oldest
-        return self._made[place]
+            return [self._chosen(index, self.curriculum) for index in indices]
+        places = [(self.seed, index) for index in indices]
+        new = [place for place in dict.fromkeys(places) if place not in self._made]
+        self._made |= zip(new, self._fitting([self._candidates(index) for _, index in new]), strict=True)
+        posed = [self._made[place] for place in places]
+        while len(self._made) > _KEPT:
+            del self._made[next(iter(self._made))]  # the oldest
+        return posed
+
+    def _chosen(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Prompt:
+        """Return problem number `index` as it was drawn the last time, if it was the latest one, or drawn now."""
+        if self._latest is None or self._latest[:2] != (self.seed, index):
+            self._latest = (self.seed, index, self._graded(index, curriculum))
+        return self._latest[2]
+
+    def _candidates(self, index: int) -> Iterator[Problem | Prompt]:
+        """Return the problems of which the first that is short enough is number `index`."""
+        rng = random.Random(f"{self.seed}/{self.split}/{index}")
+        if not self.listed:
+            return self._sampled(rng, self.verifier.sample)
+        epoch, position = divmod(index, len(self.listed))
+        return self._of_list(self._order(self.seed, epoch)[position], range(len(self.listed)), rng)
 
     def distinct(self, count: int) -> int:
         """Return how many different problems are among the first `count`.
 
         Two are the same if their prompts, reference answers and split keys are equal.
         """
-        first = map(self.__getitem__, range(min(count, len(self.listed) or count)))
+        first = [each.problem for each in self.prompts(range(min(count, len(self.listed) or count)))]
         return len({(each.text, each.answer, self.verifier.split_key(each)) for each in first})
 
     def record(self, problem: Problem, success: bool) -> None:
@@ -204,30 +221,38 @@ class ProblemStream:
         level = curriculum.draw(rng)
         if self._groups is not None:
             group = self._groups[level]
-            prompt = self._of_list(rng.choice(group), group, rng)
+            (prompt,) = self._fitting([self._of_list(rng.choice(group), group, rng)])
             if curriculum.level is not None:  # which the problem names itself
                 return prompt
             problem = prompt.problem
             return replace(prompt, problem=Chosen(problem.prompt, problem.answer, problem.metadata, level))
-        prompt = self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))
+        (prompt,) = self._fitting([self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))])
         metadata = {**prompt.problem.metadata, "level": level}
         return replace(prompt, problem=replace(prompt.problem, metadata=metadata))
 
-    def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
+    def _fitting(self, candidates: Sequence[Iterator[Problem | Prompt]]) -> list[Prompt]:
+        """Return the first candidate of each sequence that is short enough; they are encoded together."""
+        found: list[Any] = [next(each) for each in candidates]
+        while plain := [row for row, each in enumerate(found) if isinstance(each, Problem)]:
+            for row, prompt in zip(plain, self._encode([found[row] for row in plain]), strict=True):
+                found[row] = next(candidates[row]) if prompt is None else prompt
+        return found
+
+    def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Iterator[Problem]:
+        """Yield problems of this split that the verifier samples."""
         for _ in range(_TRIES):
             problem = sample(rng)
             _, _, is_test, _ = self._fact(problem)
-            if SPLITS[is_test] == self.split and (prompt := self._encode(problem)) is not None:
-                return prompt
+            if SPLITS[is_test] == self.split:
+                yield problem
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
         remedy = "if all prompts are alike, override split_key"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}; {remedy}")
 
-    def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Prompt:
-        """Return a listed problem, or the first of others, drawn at random, that is short enough."""
+    def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Iterator[Problem | Prompt]:
+        """Yield a listed problem, then others, drawn at random."""
         for _ in range(_TRIES):
-            if (prompt := self.listed.prompt(row, self._encode)) is not None:
-                return prompt
+            yield self.listed.posed(row)
             row = rng.choice(others)
         raise ValueError(f"of {_TRIES} listed problems none was short enough; pass a larger --max-prompt-tokens")
 

@@ -65,7 +65,7 @@ class TextGenTask:
             posing.split,
             posing.test_fraction,
             listed,
-            encoding.prompt,
+            encoding.prompts,
             posing.curriculum,
             posing.prompt_choice,
         )
@@ -111,7 +111,7 @@ class TextGenTask:
         """
         part, parts = self.share
         groups = [episode // self.group_size * parts + part for episode in episodes]  # in the whole stream
-        posed = {number: self._posed(number) for number in dict.fromkeys(groups)}
+        posed = self._posed(groups)
         if self.stream.curriculum is not None:  # which would draw another one later
             self._drawn |= posed
             while len(self._drawn) > _REMEMBERED:
@@ -127,12 +127,14 @@ class TextGenTask:
         drawn = self.stream.curriculum is not None
         if drawn and (forgotten := [number for number in groups if number not in self._drawn]):
             raise ValueError(f"group {forgotten[0]} of the curriculum is too old to be posed again")
-        posed = {number: self._drawn[number] if drawn else self._posed(number) for number in dict.fromkeys(groups)}
+        posed = self._drawn if drawn else self._posed(groups)
         return [posed[number] for number in groups]
 
-    def _posed(self, number: int) -> Prompt:
-        """Return the prompt of a group."""
-        return replace(self.stream.prompt(self.first_problem + number), group=number)
+    def _posed(self, groups: Sequence[int]) -> dict[int, Prompt]:
+        """Return the prompts of groups, by their numbers."""
+        numbers = list(dict.fromkeys(groups))
+        prompts = self.stream.prompts([self.first_problem + number for number in numbers])
+        return {number: replace(prompt, group=number) for number, prompt in zip(numbers, prompts, strict=True)}
 
     def read_options(self, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it.

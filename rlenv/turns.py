@@ -98,7 +98,8 @@ class Responder:
         verdicts = {row: reply.verdict for row, reply in zip(spent, last, strict=True)}
         answers = []
         for row, (turn, (reply, tokens)) in enumerate(zip(turns, replies, strict=True)):
-            turn.exchange.counts.update(reply.counts)
+            if reply.counts:
+                turn.exchange.counts.update(reply.counts)
             turn.exchange.paid += reply.reward
             if tokens is not None:
                 turn.exchange.messages += as_messages(reply.content)

@@ -429,6 +429,8 @@ def in_range(verifier: Scorer, verdict: Verdict, paid: float = 0.0) -> Verdict:
     """
     low, high = verifier.reward_range
     reward = float(paid + verdict.reward)
+    if low <= reward <= high:
+        return verdict
     slack = ROUNDING * max((abs(end) for end in (low, high) if math.isfinite(end)), default=0.0)
     if verdict.status != "ok" or low - slack <= reward <= high + slack:
         return verdict

@@ -20,7 +20,7 @@ from rlenv import encoding
 from rlenv.encoder import Encoder
 from rlenv.forms import ProblemFile
 from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
-from rlenv.problems import hash_of, listed_problems, load_problems, side_of
+from rlenv.problems import Prompt, hash_of, listed_problems, load_problems, side_of
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import CHATML, character_tokenizer, train_tokenizer
@@ -284,6 +284,24 @@ def test_listed_problems_may_name_their_split_and_who_names_both_is_told():
         stream(problems=twice)
 
 
+@pytest.mark.parametrize("listed", [None, [f"{n}+0=" for n in range(8, 14)]], ids=["sampled", "listed"])
+def test_problems_that_are_posed_together_are_those_that_are_posed_one_by_one(listed):
+    asked = []
+
+    def encode(problems):
+        asked.append(len(problems))
+        return [None if each.prompt[1] in "+1" else Prompt(each, [1]) for each in problems]  # many are too long
+
+    arguments = {"verifier": Arith(levels=2), "problems": listed, "encode": encode, "test_fraction": 0.0}
+    one_by_one = [stream(**arguments).prompt(index) for index in range(9)]
+    asked.clear()
+    together = stream(**arguments)
+    assert together.prompts([*range(9), 3]) == [*one_by_one, one_by_one[3]]
+    assert asked[0] == 9 and asked == sorted(asked, reverse=True) and len(asked) < 9
+    asked.clear()
+    assert together.prompts([8, 2]) == [one_by_one[8], one_by_one[2]] and asked == []
+
+
 class Counting(Arith):
     """Sums of one digit that count how often one is made."""
 
@@ -347,7 +365,7 @@ def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
             encoding = TextGenTask(Exact(), max_prompt_tokens=limit, **settings).encoding
         kept = encoding.listed
         fitting = [(each, ids) for each, ids in zip(problems, exact, strict=True) if len(ids) <= limit]
-        assert [(kept.prompt(n, None).problem, kept.prompt(n, None).tokens) for n in range(len(kept))] == fitting
+        assert [(kept.posed(n).problem, kept.posed(n).tokens) for n in range(len(kept))] == fitting
         assert encoding.max_prompt_tokens == max(len(ids) for _, ids in fitting)
         assert encoding.skipped_prompts == len(problems) - len(fitting)
     encoding = TextGenTask(Exact(), **settings).encoding
@@ -356,7 +374,7 @@ def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
 
 def listed_tokens(task):
     problems = task.stream.listed
-    return {problem.prompt: problems.prompt(n, None).tokens for n, problem in enumerate(problems)}
+    return {problem.prompt: problems.posed(n).tokens for n, problem in enumerate(problems)}
 
 
 def test_the_environments_of_a_run_encode_their_problems_once(monkeypatch):

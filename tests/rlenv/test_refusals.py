@@ -250,7 +250,7 @@ ROWS = [
     *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
     row(stream, {"split": "test", **ALL}, "none was in the test split", "(test_fraction=0.0)", "split_key"),
-    row(stream, {"encode": lambda problem: None}, "10000 problems", "train", "short enough"),
+    row(stream, {"encode": lambda problems: [None] * len(problems)}, "10000 problems", "train", "short enough"),
     *(row(task, {"test_fraction": value}) for value in (-0.1, float("nan"))),
     *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", ["train"])),
     *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, True)),
