@@ -86,16 +86,15 @@ def agent_class(name: str | type[Agent]) -> type[Agent]:
     """
     from rlenv import agents
     from rlenv.verifiers.plugins.registry import reason_of
-    from rlenv.verifiers.plugins.user_code import import_user_module
+    from rlenv.verifiers.plugins.user_code import import_user_object
 
     if isinstance(name, str):
-        module, own, attribute = name.rpartition(":")
-        if not own:
+        if ":" not in name:
             if name.endswith(".py"):
                 raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
             return agents.find_agent(name)
         try:
-            cls = getattr(import_user_module(module), attribute)
+            cls = import_user_object(name)
         except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
             raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
     else:

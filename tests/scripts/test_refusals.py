@@ -82,6 +82,10 @@ train --agent ppo --agent-arg n_epochs=3 | '--agent-arg num_epochs=3'
 sft --lr 1 | --lr
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
+train {pole_env} --agent my.py:rihgt | 'did you mean' right
+train --verifier my.py:rihgt | 'did you mean' right
+train --verifier arith --tool my.py:rihgt | 'did you mean' right
+train --verifier faulty.py:right | faulty.py:1
 train {pole_env} --agent my.py:right | agents.Agent
 train --track nobody | nobody wandb
 sft --epochs 1 | --epochs
@@ -140,6 +144,7 @@ def write_inputs(folder):
         "typo.json": '{"lerning_rate": 1e-3}',
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
+        "faulty.py": "None.right",
         "world.py": "from gymnasium import Env\nclass Bare(Env): pass\n",
         "list.yaml": "- 1\n",
         "lists.yaml": "agent-arg: [clip_range=0.3]\n",

@@ -18,7 +18,7 @@ from rlenv._loop import wait_for
 from ..base import Reply
 from ..conversation import Message
 from ..plugins.registry import advice, reason_of, require_trust
-from ..plugins.user_code import import_user_module
+from ..plugins.user_code import import_user_object
 from .calls import MOST_CALLS, Call, calls_in
 
 CALLS, ERRORS = "tool_calls", "tool_errors"  # in the infos
@@ -140,12 +140,11 @@ def make_tool(spec: Any) -> Tool:
         module, _, name = BUILT_IN[spec].partition(":")
         made: Tool = getattr(import_module(module), name)()
         return made
-    module, _, name = spec.rpartition(":")
-    if not module:
+    if ":" not in spec:
         raise ValueError(f"unknown tool {spec!r}; {advice(spec, [*BUILT_IN, 'file.py:function'])}")
     require_trust(f"the tool {spec!r}")
     try:
-        return make_tool(getattr(import_user_module(module), name))
+        return make_tool(import_user_object(spec))
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         raise ValueError(f"tool {spec!r} cannot be loaded: {reason_of(error)}") from error
 

@@ -14,7 +14,7 @@ from rlenv._checks import first_line
 from ..base import Execution, Turns, Verifier, describe
 from ..function import FunctionVerifier
 from .arguments import hint
-from .user_code import SUFFIX, import_user_module
+from .user_code import SUFFIX, import_user_object
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -206,9 +206,8 @@ def find_verifier(name: str) -> Any:
     """
     if ":" in name:
         require_trust(f"the unregistered verifier {name!r}")
-        module_name, _, attribute = name.rpartition(":")
         try:
-            return getattr(import_user_module(module_name), attribute)
+            return import_user_object(name)
         except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
             raise ValueError(f"verifier {name!r} cannot be loaded: {reason_of(error)}") from error
     if is_listed(name):
@@ -282,4 +281,4 @@ def _load(name: str) -> Any:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception of a module in one line, with the place that raised it unless the message explains it."""
-    return first_line(error) if isinstance(error, (ImportError, AttributeError, SyntaxError)) else describe(error)
+    return first_line(error) if isinstance(error, (ImportError, SyntaxError)) else describe(error)

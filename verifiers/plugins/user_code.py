@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rlenv._checks import did_you_mean
+
 SUFFIX = ".py"
 
 
@@ -61,8 +63,21 @@ def _known(files: Mapping[str, str], folders: Sequence[str]) -> UserCode:
     return CODE
 
 
-def import_user_module(name: str) -> ModuleType:
-    """Import a module by its name or by the path of its file; see `find_module_file`."""
+def import_user_object(spec: str) -> Any:
+    """Return an object of a module that is named by itself or by its file, "module:Name" or "file.py:Name".
+
+    Raises:
+        ImportError: if the module has no such name, with the closest one; importing it may raise anything else.
+    """
+    module, _, name = spec.rpartition(":")
+    found = _import_module(module)
+    if not hasattr(found, name):
+        close = did_you_mean(name, vars(found)).rstrip()
+        raise ImportError(f"there is no {name!r} in {module!r}" + f"; {close}" * bool(close))
+    return getattr(found, name)
+
+
+def _import_module(name: str) -> ModuleType:
     if name.endswith(SUFFIX):
         return _import_file(Path(name))
     if not _is_importable(name) and _is_importable_from(Path.cwd(), name):
