@@ -128,7 +128,7 @@ def test_an_agent_learns_its_checkpoint_moves_to_the_cpu_and_the_global_generato
     agent = ReinforceBaseline("tiny", "TextGen-v0", ent_coef=0.01, **SUMS)
     torch.cuda.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    learns(agent, agent.policy.parameters, total_timesteps=3_000)
+    learns(agent, agent.policy.parameters, total_timesteps=1_000)
     assert torch.equal(before, torch.cuda.get_rng_state())
     agent.save(tmp_path / "agent")
     loaded = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
