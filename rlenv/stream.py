@@ -201,8 +201,10 @@ class ProblemStream:
 
         Two are the same if their prompts, reference answers and split keys are equal.
         """
-        first = [each.problem for each in self.prompts(range(min(count, len(self.listed) or count)))]
-        return len({(each.text, each.answer, self.verifier.split_key(each)) for each in first})
+        first = range(min(count, len(self.listed) or count))
+        blocks = (self.prompts(first[at : at + _KEPT]) for at in range(0, len(first), _KEPT))  # a file may be large
+        problems = (each.problem for block in blocks for each in block)
+        return len({(each.text, each.answer, self.verifier.split_key(each)) for each in problems})
 
     def record(self, problem: Problem, success: bool) -> None:
         """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""

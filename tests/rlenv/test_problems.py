@@ -324,6 +324,18 @@ def test_different_problems_among_the_first_are_counted_and_none_is_made_twice()
     assert take(sampled, 300) == posed and verifier.made == made
 
 
+def test_counting_different_problems_holds_no_more_prompts_than_posing_them(monkeypatch):
+    monkeypatch.setattr("rlenv.stream._KEPT", 4)
+    asked = []
+
+    def encode(problems):
+        asked.append(len(problems))
+        return [Prompt(each, [1]) for each in problems]
+
+    problems = stream(problems=[f"{n}+0=" for n in range(10)], test_fraction=0.0, encode=encode)
+    assert (problems.distinct(10), asked) == (10, [4, 4, 2])
+
+
 # Which prompts are too long, and what is encoded to know it.
 
 
