@@ -162,6 +162,7 @@ def sft(config: SftConfig) -> ImitatedRun:
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:
             run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}")))
+        folder = run.path  # in all processes, of which each but the main one writes another
         if (own := own_folder(run, held)) is not run or not resumed:
             run = own
             run.create(config.flat(), config.overwrite, held)
@@ -182,7 +183,7 @@ def sft(config: SftConfig) -> ImitatedRun:
             if envs is not None:
                 result["eval"] = session.run_evaluation(agent, envs, episodes, config.seed)[0]
         run.write(RESULT, result)
-    return ImitatedRun(run.path, agent, result, 0 if held_out is None else len(held_out), interrupt.signal)
+    return ImitatedRun(folder, agent, result, 0 if held_out is None else len(held_out), interrupt.signal)
 
 
 def _source(config: SftConfig) -> str:

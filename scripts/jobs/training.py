@@ -87,9 +87,9 @@ def train(config: TrainConfig) -> TrainedRun:
     with ExitStack() as held:
         with trusting(config.trust or not resumed):
             here = config.but(device=device)
-            agent, folder = continued(here, held) if resumed else _new(here)
-            if (own := own_folder(folder, held)) is not folder:
-                folder, config = own, config.but(report=False, track=None)
+            agent, run = continued(here, held) if resumed else _new(here)
+            if (folder := own_folder(run, held)) is not run:
+                config = config.but(report=False, track=None)
             job = TrainJob(agent, config, folder, interrupt)
         config = job.config
         if job.is_text:
@@ -101,7 +101,7 @@ def train(config: TrainConfig) -> TrainedRun:
                 result = job.do()
         folder.write(RESULT, result)
         report = folder.path / REPORT if config.report and _report(folder.path) else None
-        return TrainedRun(folder.path, config, agent, result, job.shown_samples, report, interrupt.signal)
+        return TrainedRun(run.path, config, agent, result, job.shown_samples, report, interrupt.signal)
 
 
 def plan(config: TrainConfig) -> None:

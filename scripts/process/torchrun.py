@@ -36,7 +36,7 @@ def number(where: str = "RANK") -> int:
 def meet(device: str, limit: float) -> str:
     """Meet the other processes that torchrun has started; return the device of this one.
 
-    Without torchrun, nothing is done.
+    Without torchrun, nothing is done. Those that have met, for an earlier job in Python, do not meet again.
 
     Args:
         device: "auto", "cpu" or "cuda", as of the option.
@@ -68,6 +68,8 @@ def meet(device: str, limit: float) -> str:
     if on_gpu:
         device = f"cuda:{number('LOCAL_RANK')}"
         torch.cuda.set_device(device)
+    if dist.is_initialized():
+        return device
     try:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=min(FOREVER, limit)))

@@ -91,3 +91,25 @@ def test_a_sharded_run_is_resumed_evaluated_and_exported(jobs, tmp_path, monkeyp
     assert list((tmp_path / "half/evaluations").glob("checkpoint-000003-*.jsonl"))
     result_of(run("train", "--resume", "half", "--no-shard", "--episodes", 48, "--json"))
     assert loaded(tmp_path / "half")[1] == 48
+
+
+def test_jobs_in_python_follow_each_other_and_name_one_folder_in_all_processes(jobs, tmp_path):
+    (tmp_path / "jobs.py").write_text(JOBS)
+    code, _, errors = finished(jobs.start(program=["jobs.py"]))
+    assert code == 0, errors
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in "01"]
+    assert found[0] == found[1] and found[0][0] == "run" and found[0][1] > 0
+
+
+JOBS = """
+import json, os
+import rlenv
+
+settings = {"episodes_per_update": 8, "num_envs": 8}
+options = {"sft_steps": 0, "episodes": 16, "eval_episodes": 4, "eval_every": 0, "device": "cpu", "report": False}
+warm = rlenv.sft(rlenv.SftConfig(sft_steps=2, eval_episodes=4, device="cpu", log_dir="warm"))
+run = rlenv.train(rlenv.TrainConfig(**options, model=str(warm.folder), settings=settings, log_dir="run"))
+figures = rlenv.evaluate(rlenv.EvaluateConfig(runs=[run.folder], episodes=4, device="cpu"))
+with open(os.environ["RANK"] + ".json", "w") as file:
+    json.dump([str(run.folder), figures["run"]["mean_ep_length"]], file)
+"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ class Jobs:
         self.folder = folder
         self.started: list[Job] = []
 
-    def start(self, *args: Any, processes: int = 2) -> Job:
+    def start(self, *args: Any, processes: int = 2, program: Sequence[str] = ("-m", "rlenv")) -> Job:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         job = subprocess.Popen(
-            [*command, "-m", "rlenv", *map(str, args)], cwd=self.folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            [*command, *program, *map(str, args)], cwd=self.folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.started.append(job)
