@@ -7,13 +7,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 
 from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
 from .task import TextGenTask, expanded
-from .turns import Turn
+from .turns import Turn, outcome_of
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
@@ -34,21 +35,20 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     tokens; at the end also `messages` and `turns`, and `completion` is the last turn.
 
     Args:
-        render_mode: None, "ansi" (`render` returns the text) or "human" (episodes are printed as they end).
+        render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
+            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.picture`).
         task: everything else, see `rlenv.task.TextGenTask`; or `task="gsm8k"`, see `rlenv.tasks`, and what differs.
     """
 
     metadata: dict[str, Any] = {
-        "render_modes": ["ansi", "human"],
+        "render_modes": ["ansi", "human", "rgb_array"],
         "render_fps": 4,
         "traits": {"verdicts_in_infos": True, "replies_in_infos": True, "reset_options": ("progress",)},
     }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            # A TypeError, after which stable-baselines3, which asks for pictures, asks again without a mode.
-            allowed = ", ".join(self.metadata["render_modes"])
-            raise TypeError(f"TextGen-v0 has no render_mode {render_mode!r}; allowed: {allowed}")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.task = TextGenTask(**expanded(**task))
         self.action_space = self.task.encoding.action_space
@@ -61,6 +61,13 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._exchange: Exchange | None = None  # of the newest episode with the other side
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self._outcome = ""
+        self._success: bool | None = None
+        self._picture: Any = None
+        if render_mode == "rgb_array":
+            from .picture import Picture  # pillow is for these alone
+
+            shown = self.task.encoding
+            self._picture = Picture(shown.tokenizer, shown.stop_token_ids, shown.max_length)
 
     @property
     def problem(self) -> Problem | None:
@@ -83,7 +90,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
-        self._turn_began = len(self._tokens)
+        self._success, self._turn_began = None, len(self._tokens)
         self._leave()
         self._exchange = self.task.responder.begin(self._prompt.problem)
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
@@ -131,13 +138,15 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             self.task.judge.close(self._exchange)
         self._exchange = None
 
-    def render(self) -> str | None:
-        """Return the prompt, the completion so far and the reward; with the mode "human", print them and return None.
+    def render(self) -> str | np.ndarray | None:
+        """Return the prompt, the completion so far and the reward: as text ("ansi"), printed ("human"), or a picture.
 
-        None before the first `reset`.
+        None before the first `reset`, and without a render mode that returns something.
         """
         if self._prompt is None:
             return None
+        if self._picture is not None:
+            return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome.strip(), self._success)
         (completion,) = self.task.encoding.shown([self._tokens[len(self._prompt.tokens) :]])
         text = f"{self._prompt.text}│{completion}{self._outcome}"
         if self.render_mode == "human":
@@ -147,8 +156,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _show(self, reward: float, info: dict[str, Any]) -> None:
         """Keep how the episode ended, for `render`; with the mode "human", print it."""
-        status = info["verdict_status"]
-        self._outcome = f"  reward {reward:g}" if status == "ok" else f"  {status}"
+        outcome, self._success = outcome_of(reward, info)
+        self._outcome = f"  {outcome}"
         if self.render_mode == "human":
             self.render()
 

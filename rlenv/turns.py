@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -175,3 +175,14 @@ def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[s
         **({"level": level} if is_level(level) else {}),
         **({} if arm is None else {"prompt_arm": arm}),
     }
+
+
+def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
+    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
+
+    Args:
+        reward: of the last step.
+        info: of that step; without a "verdict_status" the verdict comes later.
+    """
+    status = info.get("verdict_status", "no verdict yet")
+    return (f"reward {reward:g}", bool(info["is_success"])) if status == "ok" else (status, None)

@@ -17,7 +17,7 @@ from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
-from .turns import Turn
+from .turns import Turn, outcome_of
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -39,7 +39,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     Args:
         num_envs: B, the number of slots.
         device: of the tensors, such as "cpu" or "cuda".
-        render_mode: None or "ansi": `render` returns a tuple with the text of every slot.
+        render_mode: None, "ansi" or "rgb_array": `render` returns a tuple with the text or the picture of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
             processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
             whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
@@ -62,7 +62,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     """
 
     metadata: dict[str, Any] = {
-        "render_modes": ["ansi"],
+        "render_modes": ["ansi", "rgb_array"],
         "render_fps": 4,
         "autoreset_mode": AutoresetMode.DISABLED,
         "traits": {
@@ -126,6 +126,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
+        self._picture: Any = None
+        if render_mode == "rgb_array":
+            from .picture import Picture  # pillow is for these alone
+
+            self._picture = Picture(encoding.tokenizer, encoding.stop_token_ids, encoding.max_length)
+        self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes in every slot, or in the slots of `options["reset_mask"]` (bool, [B]).
@@ -223,17 +229,19 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._slots.leave(range(self.num_envs))
         self._set_playing(list(range(self.num_envs)), False)
 
-    def render(self) -> tuple[str, ...] | None:
-        """Return the prompt and the completion so far of every slot; None without a render mode."""
+    def render(self) -> tuple[Any, ...] | None:
+        """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
         if self.render_mode is None:
             return None
         return tuple(map(self._shown, range(self.num_envs)))
 
-    def _shown(self, row: int) -> str:
-        """Return the text of a slot, replies included."""
+    def _shown(self, row: int) -> Any:
+        """Return the text or the picture of a slot, replies included."""
         prompt = self._slots.prompts.get(row)
         read, text = ([], "") if prompt is None else (prompt.tokens, prompt.text)
         after = self._tokens[row, len(read) : self._slots.held[row]].tolist()
+        if self._picture is not None:
+            return self._picture.frame([*read, *after], len(read), *self._outcomes[row])
         return f"{text}│{self.task.encoding.shown([after])[0]}"
 
     def _generated(self, row: int) -> list[int]:
@@ -275,6 +283,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             prompts = self.task.prompts_again([next(self._again) for _ in rows])
         block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
+            self._outcomes[rows[i]] = ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
@@ -344,6 +353,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         for row, answer in answers.items():
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             if answer.tokens is None:
+                if self._picture is not None:
+                    self._outcomes[row] = outcome_of(answer.reward, answer.info)
                 if "verdict_status" in answer.info:  # else the verdict comes later
                     self.task.record(self._slots.exchanges[row].problem, answer.info)
             else:

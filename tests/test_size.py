@@ -43,6 +43,7 @@ DOORS = {
         *ON_REQUEST,
         *SHARDS,
         "rlenv.curriculum",
+        "rlenv.picture",
         "rlenv.hub",
         "rlenv.tasks",
         "rlenv.verifiers.sandbox",

@@ -9,6 +9,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP
 from rlenv.slots import columns
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
@@ -44,7 +45,7 @@ def say(env, text):
     return told
 
 
-@pytest.mark.parametrize("mode", ["ansi", "human"])
+@pytest.mark.parametrize("mode", ["ansi", "human", "rgb_array"])
 def test_it_passes_the_checkers_in_every_render_mode(mode, capsys):
     gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode=mode).unwrapped)
     sb3_check_env(gym.make("TextGen-v0", verifier="arith"))
@@ -178,7 +179,7 @@ def test_long_sampled_prompts_are_skipped_and_counted_or_named():
         TextGenTask(Uneven(), max_prompt_tokens=2, long_prompts="error").prompts(range(20))
 
 
-# What is shown.
+# What is shown: texts and pictures.
 
 
 def test_a_text_shows_prompt_completion_and_reward_at_any_time_or_once_as_the_episode_ends(capsys):
@@ -193,6 +194,34 @@ def test_a_text_shows_prompt_completion_and_reward_at_any_time_or_once_as_the_ep
     say(env, "7$")
     assert capsys.readouterr().out == "12+34=│46  reward 1\n12+34=│7  reward 0\n"
     assert env.render() is None
+
+
+def frames_of(text, **task):
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **{**SUM, "max_new_tokens": 4, **task})
+    env.reset(seed=0)
+    return [env.render()] + [env.step(token) and env.render() for token in ids(text)]
+
+
+def colored(frame, color):
+    """Return how many pixels have a color."""
+    rgb = [int(color[start : start + 2], 16) for start in (1, 3, 5)]
+    return int((frame == rgb).all(axis=-1).sum())
+
+
+def test_every_picture_has_one_size_and_shows_what_was_written_and_what_came_of_it():
+    frames = frames_of("46$")
+    assert {(frame.shape, frame.dtype) for frame in frames} == {(frames[0].shape, np.dtype("uint8"))}
+    assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0
+    prompts, generated = ([colored(frame, color) for frame in frames] for color in (PROMPT, GENERATED))
+    assert min(prompts) == max(prompts) > 6 * BOX * BOX / 2
+    assert generated[0] == 0 < generated[1] < generated[2] == generated[3]
+    for color in (STOP, GOOD):
+        assert [colored(frame, color) > 0 for frame in frames] == [False, False, False, True]
+    long = frames_of("4$", problems=["1+" * 600 + "1="], max_prompt_tokens=2000)
+    assert long[0].shape[0] < (MOST_LINES + 3) * BOX + 100
+    assert colored(long[-1], GENERATED) > 0 and colored(long[-1], STOP) > 0, "its end"
+    failed = frames_of("6$", verifier=lambda completions: 1 / 0, flag_errors=True, tokenizer=TOKENIZER)[-1]
+    assert colored(failed, NEITHER) > 0 == colored(failed, BAD), "no verdict"
 
 
 def test_infos_are_merged_as_gymnasium_merges_them():
@@ -215,10 +244,15 @@ def test_infos_are_merged_as_gymnasium_merges_them():
     assert made["said"][4] is say
 
 
-def test_single_and_batched_show_the_same():
-    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="ansi", **SUM, max_new_tokens=4)
-    assert batched.render() == ("│", "│"), "before the first reset"
+def test_single_and_batched_draw_the_same():
+    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **SUM, max_new_tokens=4)
     batched.reset(seed=0)
-    for actions, told in zip(zip(ids("46"), ids("66"), strict=True), (("4", "6"), ("46", "66")), strict=True):
+    seen = [batched.render()]
+    for actions in zip(ids("46$"), ids("66$"), strict=True):
         batched.step(torch.tensor(actions))
-        assert batched.render() == tuple(f"12+34=│{said}" for said in told)
+        seen.append(batched.render())
+    for right, wrong, both in zip(frames_of("46$"), frames_of("66$"), seen, strict=True):
+        assert np.array_equal(right, both[0]) and np.array_equal(wrong, both[1])
+    assert colored(seen[-1][1], BAD) > 0 == colored(seen[-1][1], GOOD)
+    batched.reset(options={"reset_mask": torch.tensor([False, True])})
+    assert colored(batched.render()[1], BAD) == 0  # the outcome is that of the episode that runs
