@@ -52,7 +52,6 @@ class TrainJob:
 
     def __init__(self, agent: Agent, config: TrainConfig, run: RunFolder, interrupt: Interrupt) -> None:
         self.agent, self.run, self.interrupt = agent, run, interrupt
-        agent.collector.goes_on = lambda: not interrupt.signal
         self.saver = Saver(run, agent, config.save_every, config.save_every_updates, config.keep)
         self.state = self.saver.state
         self.is_text = config.is_text
@@ -88,6 +87,8 @@ class TrainJob:
         name = f"{short_name(named(self.config.agent))}-seed-{self.config.seed}"
         self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
+        goes_on = self.agent.collector.goes_on
+        self.agent.collector.goes_on = lambda: not self.interrupt.signal
         try:
             if self.config.track is not None:
                 tracker = TRACKERS[self.config.track](self.run.path, self.agent.settings | self.written)
@@ -102,6 +103,7 @@ class TrainJob:
         except SignalError:
             pass
         finally:
+            self.agent.collector.goes_on = goes_on  # of who trains on with the agent
             self.agent.logger.close()
         return self.result(final)
 

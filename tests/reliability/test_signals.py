@@ -114,6 +114,7 @@ def test_a_signal_ends_the_wait_for_verdicts(evaluated, tmp_path):
     run = rlenv.train(config.set(episodes_per_update=4, group_size=2))
     assert run.signal == signal.SIGINT and run.result["updates"] == 0
     assert (run.result["initial_eval"], run.result["episodes"]) == (None, 0)
+    assert run.agent.collector.goes_on(), "who trains on with the agent waits for its verdicts"
     run.agent.env.close()
 
 
