@@ -173,7 +173,8 @@ def sft(config: SftConfig) -> ImitatedRun:
         saver = Saver(run, agent, config.save_every, updates=None, keep=1)
         if saver.state.setdefault("problems", stream.digest) != stream.digest:
             raise ValueError("the problems have changed since the run began: use the file that it began with")
-        run.write(CONFIG, config.flat())  # a file may have moved
+        if resumed:
+            run.write(CONFIG, config.flat())  # a file may have moved
         agent.set_logger(open_log(run, saver.state.get("log"), f"sft-seed-{config.seed}"))
         held.callback(agent.logger.close)
         with Interrupt() as interrupt:
