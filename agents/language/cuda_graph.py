@@ -35,6 +35,7 @@ class Capture:
     def __init__(self, model: PreTrainedModel, num_slots: int, max_length: int) -> None:
         config = model.config.get_text_config()
         self.cache = SlotCache(config.num_hidden_layers, num_slots, max_length)
+        self.cache.use(num_slots)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
         precision = torch.promote_types(model.dtype, torch.float32)
@@ -82,7 +83,7 @@ class CapturedDecoder(Decoder):
 
     def __init__(self, capture: Capture, choose: Choose, *parts: Any) -> None:
         super().__init__(*parts)
-        self._slots, self.capture, self.cache, self.choose = None, capture, capture.cache, choose
+        self._row_of_slot, self.capture, self.cache, self.choose = None, capture, capture.cache, choose
         self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
         self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self

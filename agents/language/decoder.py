@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
@@ -23,8 +24,9 @@ COLLECTORS = ("merge_with_config_defaults", "capture_outputs")  # decorators of 
 class Decoder:
     """The state of acting in B slots during one rollout: prompts are read once, then each slot's newest token.
 
-    On a CPU only slots that play have a row in the cache, always the first ones: whoever stops gives its row to the
-    last. Elsewhere each slot has the row of its number, since the host would have to wait to learn who plays.
+    On a CPU each distinct context of the slots that play has a row in the cache, always the first ones. So the episodes
+    of a group are computed once as long as they choose the same tokens, and then get copies of the row. Elsewhere each
+    slot has the row of its number, since the host would have to wait to learn who plays and what was chosen.
 
     Args:
         model: the one that acts; see `acting_copy`.
@@ -52,10 +54,15 @@ class Decoder:
         self._weights = list(source.parameters())
         self._version = self._present_version()
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
-        # The slot of each row [R]; None if each slot has the row of its number.
+        # The row of each slot [B], -1 for none, and the first slot of each row [R]; None if these are the same numbers.
+        self._row_of_slot: torch.Tensor | None = None
+        self._slot_of_row: torch.Tensor | None = None
+        self._alone: torch.Tensor | None = None  # who plays, if each of them has a row of its own, bool [B]
         self._on_cpu = model.device.type == "cpu"
-        self._slots = torch.empty(0, dtype=torch.int64) if self._on_cpu else None
-        self._seated: torch.Tensor | None = None  # who had a row at the last call, bool [B]
+        if self._on_cpu:
+            self._row_of_slot = torch.full((num_slots,), -1)
+        else:
+            self.cache.use(num_slots)
 
     def is_old(self) -> bool:
         """Return whether the weights have changed since this was made."""
@@ -99,53 +106,77 @@ class Decoder:
                 0 or less for none, None for none in all slots.
         """
         self.is_new = False
-        new, going = self._seat(starts, playing, lengths)
+        new, going = self._seat(tokens, lengths, starts, playing, appended)
         begun = None
         if len(new):
             there = to_device(new, tokens.device)
             _, begun = self._prefill(tokens, lengths, there, self._rows(there))
-        if begun is None or len(new) < (self.num_slots if self._slots is None else len(self._slots)):
+        if begun is None or going.any():
             self._read_replies(tokens, lengths, going, appended)
             newest, positions = newest_tokens(tokens, lengths), lengths - 1
-            if self._slots is not None:
-                newest, positions = newest[self._slots], positions[self._slots]
+            if self._slot_of_row is not None:
+                newest, positions = newest[self._slot_of_row], positions[self._slot_of_row]
             begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
-        return begun if self._slots is None else begun[self._rows(torch.arange(self.num_slots))]
+        return begun if self._slot_of_row is None else begun[self._rows(torch.arange(self.num_slots))]
 
     def _seat(
-        self, starts: torch.Tensor, playing: torch.Tensor | None, lengths: torch.Tensor
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        appended: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the first rows to the slots that play; return the slots to read whole [n], and which go on, bool [B].
+        """Give the first rows to the distinct contexts of the slots that play; the arguments are those of `logits`.
 
-        Both are on the host.
+        Returns:
+            The slots to read whole, one for each distinct context [n], and which slots go on, bool [B], on the host.
         """
         if not self._on_cpu:
             return starts.cpu().nonzero()[:, 0], ~starts.cpu()
         playing = torch.ones_like(starts) if playing is None or not playing.any() else playing
-        if self._seated is not None and torch.equal(playing, self._seated) and not starts.any():
+        if self._alone is not None and torch.equal(playing, self._alone) and not starts.any():
             return torch.empty(0, dtype=torch.int64), playing
-        self._seated = playing.clone()  # the environment's own array may change
-        held = torch.arange(self.num_slots) if self._slots is None else self._slots
-        stays = (playing & ~starts)[held]
-        going = torch.zeros_like(playing).index_fill_(0, held[stays], True)
-        new, kept = (playing & ~going).nonzero()[:, 0], stays.nonzero()[:, 0]
-        count = len(kept) + len(new)
-        if len(new) or count < len(held):
-            stay, move = kept[kept < count], kept[kept >= count]
-            free = torch.ones(count, dtype=torch.bool).index_fill_(0, stay, False).nonzero()[:, 0]
-            slots = torch.zeros(count, dtype=torch.int64)
-            slots[stay], slots[free] = held[stay], torch.cat([held[move], new])
-            self.cache.copy(move, free[: len(move)], int(lengths.max()))
-            self._slots = None if torch.equal(slots, torch.arange(self.num_slots)) else slots
-        return new, going
+        assert self._row_of_slot is not None
+        going = playing & ~starts & (self._row_of_slot >= 0)
+        keys = self._keys(tokens, lengths, playing, going, appended)
+        slots = playing.nonzero()[:, 0].numpy()
+        _, first, context = np.unique(keys[slots], return_index=True, return_inverse=True)
+        first = slots[first]  # a slot of each context
+        held = self._row_of_slot.where(going, -1).numpy()[first]
+        rows = _rows_after(held)
+        moved = (held >= 0) & (held != rows)
+        self.cache.use(len(rows))
+        self.cache.copy(torch.from_numpy(held[moved]), torch.from_numpy(rows[moved]), int(lengths.max()))
+        self._row_of_slot = torch.full((self.num_slots,), -1)
+        self._row_of_slot[slots] = torch.from_numpy(rows[context])
+        slot_of_row = first[np.argsort(rows)]
+        in_order = np.array_equal(slot_of_row, np.arange(self.num_slots))
+        self._slot_of_row = None if in_order else torch.from_numpy(slot_of_row)
+        self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
+        return torch.from_numpy(first[held < 0]), going
+
+    def _keys(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        playing: torch.Tensor,
+        going: torch.Tensor,
+        appended: torch.Tensor | None,
+    ) -> np.ndarray:
+        """Return a number for each slot [B]; those of two slots that play are equal only if their contexts are."""
+        assert self._row_of_slot is not None
+        newest, new = newest_tokens(tokens, lengths), playing & ~going
+        keys = (self._row_of_slot * (tokens.shape[1] + 1) + lengths) * (newest.max() + 1) + newest
+        if appended is not None:  # their replies may differ
+            keys = keys.where(appended <= 0, torch.arange(self.num_slots) - 2 * self.num_slots)
+        if new.any():
+            keys[new] = _differs(tokens[new], lengths[new]).cumsum(0) - self.num_slots - 1  # below 0
+        return keys.numpy()
 
     def _rows(self, slots: torch.Tensor) -> torch.Tensor:
         """Return the row of each of these slots [n]; any of a slot that has none."""
-        if self._slots is None:
-            return slots
-        row_of_slot = torch.zeros(self.num_slots, dtype=torch.int64)
-        row_of_slot[self._slots] = torch.arange(len(self._slots))
-        return row_of_slot[slots]
+        return slots if self._row_of_slot is None else self._row_of_slot[slots]
 
     def _read_replies(
         self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None
@@ -204,8 +235,8 @@ class Decoder:
         """
         contexts, counts = to_host(tokens[slots], lengths[slots])
         first, last = torch.stack(counts.aminmax()).tolist()
-        beyond = torch.arange(last) >= counts[:, None]
-        distinct, sources = contexts[:, :last].masked_fill(beyond, 0).unique_consecutive(dim=0, return_inverse=True)
+        differs = _differs(contexts, counts)
+        distinct, sources = contexts[differs, :last], differs.cumsum(0) - 1
         same, at_once = _common_width(distinct, first - 1), max(PREFILL // last, 1)
         starts = torch.arange(0, len(distinct), at_once)
         ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
@@ -279,6 +310,27 @@ def without_collecting(trunk: PreTrainedModel) -> Callable[..., Any]:
 def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the last token of each context [B]."""
     return tokens.gather(1, lengths[:, None] - 1)[:, 0]
+
+
+def _rows_after(held: np.ndarray) -> np.ndarray:
+    """Return the row of each context, the first C rows [C]: one context of a row stays there, others go to free rows.
+
+    Args:
+        held: the row that each context goes on from [C]; -1 for none.
+    """
+    origins, one = np.unique(held, return_index=True)
+    stays = one[(origins >= 0) & (origins < len(held))]
+    rows = np.full(len(held), -1)
+    rows[stays] = held[stays]
+    rows[rows < 0] = np.setdiff1d(np.arange(len(held)), held[stays])
+    return rows
+
+
+def _differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return which contexts [n, L] of these lengths [n] are not that of the row before, bool [n]."""
+    beyond = torch.arange(contexts.shape[1]) >= lengths[:, None]
+    known = contexts.masked_fill(beyond, -1)
+    return torch.cat([torch.ones(1, dtype=torch.bool), (known[1:] != known[:-1]).any(1)])
 
 
 def _common_width(contexts: torch.Tensor, most: int) -> int:

@@ -22,17 +22,23 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, num_rows: int, max_length: int) -> None:
         super().__init__()
         self.num_rows, self.max_length = num_rows, max_length
+        self.used = 0  # how many first rows are written and read
         self.window, self.rows, self.positions = 0, *torch.empty(2, 0, dtype=torch.int64)
         self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
 
     @override
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        # Zeros, because attention multiplies masked columns by 0, and 0 times NaN is NaN.
         self.keys, self.values = (
-            states.new_zeros(self.num_rows, states.shape[1], self.max_length, states.shape[3])
+            states.new_empty(self.num_rows, states.shape[1], self.max_length, states.shape[3])
             for states in (key_states, value_states)
         )
         self.is_initialized = True
+        self.clear(0)
+
+    def clear(self, start: int) -> None:
+        """Write zeros from this row on: attention multiplies masked columns by 0, and 0 times NaN is NaN."""
+        self.keys[start : self.used] = 0
+        self.values[start : self.used] = 0
 
     @override
     def update(
@@ -80,6 +86,13 @@ class SlotCache(Cache):
     def __init__(self, num_layers: int, num_rows: int, max_length: int) -> None:
         self.max_length = max_length
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
+
+    def use(self, rows: int) -> None:
+        """Set how many first rows are used, at least; memory of the others is not touched, so the host spares it."""
+        for layer in self.layers:
+            used, layer.used = layer.used, max(rows, layer.used)
+            if layer.is_initialized and layer.used > used:
+                layer.clear(used)
 
     def begin(self, positions: torch.Tensor, window: int) -> None:
         """Set the position of each row's next token, int64 [R], and how many columns the step reads."""
