@@ -320,9 +320,10 @@ def _rows_after(held: np.ndarray) -> np.ndarray:
     """
     origins, one = np.unique(held, return_index=True)
     stays = one[(origins >= 0) & (origins < len(held))]
-    rows = np.full(len(held), -1)
-    rows[stays] = held[stays]
-    rows[rows < 0] = np.setdiff1d(np.arange(len(held)), held[stays])
+    goes, free = np.ones((2, len(held)), dtype=bool)
+    goes[stays] = free[held[stays]] = False
+    rows = held.copy()
+    rows[goes] = np.flatnonzero(free)
     return rows
 
 
