@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate, make_verifier
@@ -150,9 +152,29 @@ class Judge:
 
 
 def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> list[Reply]:
-    """Call a function that waits with each exchange, all at once; an interrupt does not wait for the threads."""
-    threads = ThreadPoolExecutor(min(len(exchanges), MOST_THREADS))
+    """Call a function that waits with each exchange, all at once.
+
+    Neither an interrupt nor the end of the process waits for the threads, as it would for those of an executor.
+    """
+    asked = [(exchange, Future[Reply]()) for exchange in exchanges]
+    waiting = deque(asked)
+
+    def work() -> None:
+        while waiting:
+            with suppress(IndexError):  # another thread has taken the last one
+                exchange, future = waiting.popleft()
+                _resolve(future, reply, exchange)
+
     try:
-        return list(threads.map(reply, exchanges))
+        for _ in range(min(len(exchanges), MOST_THREADS)):
+            Thread(target=work, daemon=True).start()
+        return [future.result() for _, future in asked]
     finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+        waiting.clear()
+
+
+def _resolve(future: Future[Reply], reply: Callable[[Exchange], Reply], exchange: Exchange) -> None:
+    try:
+        future.set_result(reply(exchange))
+    except BaseException as error:  # whatever a plugin raises goes to who asked
+        future.set_exception(error)

@@ -71,7 +71,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "verdicts_in_infos": True,
             "replies_in_infos": True,
             "groups_span_slots": True,
-            "reset_options": ("progress", "groups"),
+            "reset_options": ("progress", "groups", "goes_on"),
             "agent_settings": (
                 *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
                 "tokenizer",
@@ -139,6 +139,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
         `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
+        `options["goes_on"]` is a function that is asked while `step` waits for late replies: once it returns False,
+        `step` raises `concurrent.futures.CancelledError`, and only another reset goes on.
         `options["groups"]`, numbers of groups from infos, poses their prompts again: one episode each in this order,
         here and at the next resets with a mask; the last one also in what they start beyond. A reset without a mask and
         without groups, or `load_state_dict`, goes on in the stream.
@@ -152,6 +154,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(self._flags("reset_mask", mask)).tolist()
         if not rows:
             raise ValueError(f"reset_mask must select one of the {self.num_envs} slots, got {mask!r}")
+        if self._slots.replies is not None and (goes_on := (options or {}).get("goes_on")) is not None:
+            self._slots.replies.goes_on = goes_on
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)

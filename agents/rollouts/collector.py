@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Collector:
 
     Attributes:
         spell: makes tokens [F], the extra "feedback", of the reasons that verdicts give; None to drop these.
-        goes_on: asked while verdicts are late; returning False ends the collection.
+        goes_on: asked while verdicts or replies are late; returning False ends the collection.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -138,7 +139,7 @@ class Collector:
         )
         starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_finish else slots.num_envs)
         seed, self._seed = self._seed, None
-        obs, infos = slots.reset(starts, seed, progress, groups)
+        obs, infos = slots.reset(starts, seed, progress, groups, self.goes_on)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
@@ -146,7 +147,12 @@ class Collector:
             asked = time.perf_counter()
             for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
             acting += time.perf_counter() - asked
-            step = slots.step(for_env, actor.acting)
+            try:
+                step = slots.step(for_env, actor.acting)
+            except CancelledError:
+                if self.goes_on():  # it is somebody else's
+                    raise
+                return None
             record.add(actions, log_probs, step)
             actor.appended, actor.waiting = step.appended, step.waiting
             self.steps += step.taken

@@ -6,7 +6,7 @@ the next episode and when, where the last observation and the infos of an episod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, NamedTuple
@@ -39,7 +39,8 @@ class EnvTraits:
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
             `num_updates` and `max_updates` (None if unknown); "groups", the numbers of groups whose prompts are posed
             again instead of the next ones, one episode each in this order, until `load_state_dict` or a reset without
-            a mask (`Agent.replay`).
+            a mask (`Agent.replay`); "goes_on", a function that `step` asks while it waits for replies: once it returns
+            False, `step` raises `concurrent.futures.CancelledError`.
         agent_settings: constructor arguments that an agent may choose, such as "device".
     """
 
@@ -137,6 +138,7 @@ class EnvSlots:
         seed: int | None = None,
         progress: Mapping[str, Any] | None = None,
         groups: Sequence[int] | None = None,
+        goes_on: Callable[[], bool] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
 
@@ -145,10 +147,13 @@ class EnvSlots:
             seed: of the environment; None continues its generator.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
             groups: numbers of groups to pose again, one episode each; None goes on in the stream.
+            goes_on: asked while replies are late, by environments that take it.
         """
         options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
+        if goes_on is not None and "goes_on" in self.traits.reset_options:
+            options["goes_on"] = goes_on
         if groups is not None:
             options["groups"] = groups
         self.playing, self.waiting, self._restarting = mask, None, self._none

@@ -92,28 +92,39 @@ def test_a_signal(phase, number, times, request, tmp_path, monkeypatch):
 HANGS = """
 import os, signal, time
 from pathlib import Path
+from rlenv.verifiers import Dialogue, Verifier
 
 def hangs(prompts, completions):
     begun = Path(__file__).with_suffix(".begun")
-    if not begun.exists():
-        begun.touch()
+    first = not begun.exists()
+    with begun.open("a") as file:
+        print("asked", file=file)
+    if first:
         os.kill({trainer}, signal.SIGINT)
     time.sleep(9)
     return [1.0] * len(completions)
+
+class Silent(Verifier):
+    def dialogue(self, problem):
+        made = Dialogue()
+        made.reply = lambda turn: hangs([problem], [turn])
+        return made
 """
 
 
+@pytest.mark.parametrize("name", ["hangs", "Silent"])
 @pytest.mark.parametrize("evaluated", [0, 4])
-def test_a_signal_ends_the_wait_for_verdicts(evaluated, tmp_path):
+def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, tmp_path):
     """In the rollout, or in the first evaluation: what waits for the rest takes an hour if verdicts hang."""
     (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid()))
     (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{letter}>"}}\n' for letter in "abcdefgh"))
-    options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:hangs", "report": False}
+    options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:{name}", "report": False}
     options |= {"verifier_workers": 1, "verifier_timeout": 3.0, "max_new_tokens": 1, "sft_steps": 0, "device": "cpu"}
     config = rlenv.TrainConfig(**options, episodes=4, eval_episodes=evaluated, log_dir=tmp_path / "run")
     run = rlenv.train(config.set(episodes_per_update=4, group_size=2))
     assert run.signal == signal.SIGINT and run.result["updates"] == 0
     assert (run.result["initial_eval"], run.result["episodes"]) == (None, 0)
+    assert (tmp_path / "hangs.begun").read_text() == "asked\n", "nothing more is waited for"
     assert run.agent.collector.goes_on(), "who trains on with the agent waits for its verdicts"
     run.agent.env.close()
 

@@ -5,6 +5,7 @@ Verifiers of local classes go to worker processes by value, which then need not 
 
 import copy
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
@@ -283,3 +284,25 @@ def test_a_bug_of_the_verifier_is_not_swallowed_unless_errors_are_flagged():
     assert env.step([2])[0]["length"].tolist() == [2], "its episode is over"
     [verdict] = Judge(Broken(), flag_errors=True)([SUM], ["46"])
     assert verdict.status == "error" and verdict.reason.startswith("HostileError (test_late.py:")
+
+
+def test_the_end_of_the_process_waits_for_no_reply_that_was_given_up():
+    """A reply may take as long as a server that is away: after Ctrl-C nobody reads it."""
+    gone, asked = threading.Event(), threading.Event()
+
+    class Serving(Verifier):
+        execution = Execution(waits=True)
+
+        def dialogue(self, problem):
+            dialogue = Dialogue()
+            dialogue.reply = lambda turn: asked.set() or (gone.wait(60) and Reply(""))
+            return dialogue
+
+    before = set(threading.enumerate())
+    exchanges = [Exchange(Problem(f"{row}"), False, [], ["a"]) for row in range(2)]
+    beside = threading.Thread(target=Judge(Serving()).replies, args=(exchanges,))
+    beside.start()
+    was_asked, started = asked.wait(60), set(threading.enumerate()) - before - {beside}
+    gone.set()
+    beside.join()
+    assert was_asked and started and all(thread.daemon for thread in started)
