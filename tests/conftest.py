@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -34,6 +35,11 @@ for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 
 unseeded = itertools.count()
+SMALL = {  # of the preset "tiny" in the fast tests: a tenth of its weights, enough to find rewards in a few updates
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.04,
+}  # fmt: skip
+LEFT_OUT = {"slow", "gpu", "real", "neighbours", "engine"}  # by `make test`: some of these learn to a threshold
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,10 +106,26 @@ def makes_once(file: Path) -> bool:
     return 'scope="module"' in text or "\n@cache\n" in text
 
 
-def pytest_runtest_setup() -> None:
-    """Count from zero, so that the draws of a test do not depend on the tests before it."""
+def pytest_runtest_setup(item: pytest.Function) -> None:
+    """Count from zero, so that the draws of a test do not depend on the tests before it; size the preset "tiny"."""
     global unseeded
     unseeded = itertools.count()
+    presets, shipped = sizes()
+    is_true = {mark.name for mark in item.iter_markers()} & LEFT_OUT or "true_sizes" in item.fixturenames
+    presets["tiny"] = shipped if is_true else SMALL
+
+
+@cache
+def sizes() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sizes of the presets, to be changed, and those of "tiny" as it is shipped."""
+    from rlenv.agents.policies.presets import SIZES
+
+    return SIZES, SIZES["tiny"]
+
+
+@pytest.fixture
+def true_sizes() -> None:
+    """Have the preset "tiny" as it is shipped, as the tests that `make test` leaves out always have it."""
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +146,8 @@ def pole_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _shared(factory: pytest.TempPathFactory, world: str) -> Iterator[Path]:
     from runs import SHARED, arguments, content, finished_run
 
-    folder = finished_run(factory.mktemp("shared") / "run", *arguments(*SHARED[world]))
+    with patch.dict(sizes()[0], tiny=SMALL):  # whichever test is the first
+        folder = finished_run(factory.mktemp("shared") / "run", *arguments(*SHARED[world]))
     before = content(folder)
     yield folder
     assert content(folder) == before, "a test has changed a run that others share"

@@ -163,6 +163,7 @@ def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_d
 MILLIONS = {"tiny": (0.6, 0.8), "small": (4.5, 5.5), "base": (28.0, 32.0)}  # with embeddings; docs/appendix/models.md
 
 
+@pytest.mark.usefixtures("true_sizes")
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_the_number_of_parameters_that_is_meant(name):
     with torch.device("meta"):

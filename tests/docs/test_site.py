@@ -53,6 +53,7 @@ def test_a_page_is_what_its_command_writes(command):
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/{command}.py"
 
 
+@pytest.mark.usefixtures("true_sizes")
 def test_the_page_of_the_models_is_what_its_command_writes():
     text = (DOCS / "appendix" / "models.md").read_text(encoding="utf-8")
     assert text == loaded("docs/make_models.py").page(), "run python docs/make_models.py"

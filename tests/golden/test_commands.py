@@ -361,6 +361,7 @@ def command(line, typed="", **places):
     return CliRunner().invoke(main, [word.format(**places) for word in shlex.split(line)], input=typed)
 
 
+@pytest.mark.usefixtures("true_sizes")
 @pytest.mark.parametrize("name", [*COMMANDS, *(slow(name) if name in LONG else name for name in PATHS)])
 def test_a_command_leaves_what_it_always_left(name, folder, text_run, pole_run):
     run, out = (COMMANDS | PATHS)[name], folder / "out"

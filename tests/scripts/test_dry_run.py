@@ -24,6 +24,7 @@ def planned(*options, task=TASK):
     return json.loads(dry_run("--json", *options, task=task).stdout)  # nothing else is printed
 
 
+@pytest.mark.usefixtures("true_sizes")
 def test_the_options_count():
     plain = planned()
     other = planned("--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64)
@@ -53,6 +54,7 @@ AGAIN = "plan again with"  # other options, since nothing fits
 EVERY = "acting", "training", "optimizer step", "evaluation"
 
 
+@pytest.mark.usefixtures("true_sizes")
 @pytest.mark.parametrize(
     ("options", "free", "phases"),
     [
@@ -80,6 +82,7 @@ def test_every_phase_that_does_not_fit_is_named_with_what_makes_it_fit(options, 
             assert json.loads(again.stdout)["peaks"][phase] <= free * 2**20
 
 
+@pytest.mark.usefixtures("true_sizes")
 def test_what_a_run_does_already_is_not_proposed():
     options = ["--lora-rank", 4, "--dtype", "bfloat16", "--activation-checkpointing"]
     remedies = json.loads(dry_run("--json", *MANY, *options, "--plan-memory", "1M").stdout)["remedies"].values()
