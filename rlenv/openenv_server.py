@@ -205,7 +205,7 @@ class Gate:
             if not closed:
                 try:
                     await asyncio.wait_for(send(message), self.limits.idle_timeout)
-                except TimeoutError:  # nothing is read there
+                except OSError:  # nothing is read there (TimeoutError), or the client has vanished
                     closed = True
 
         scope = {**scope, "query_string": b""}  # a session cannot be attached to another one

@@ -148,6 +148,22 @@ def test_text_that_is_not_utf8_closes_its_connection_and_prints_nothing():
     assert served.end() == (0, "ended\n")
 
 
+def test_clients_that_vanish_print_nothing():
+    from websockets.asyncio.client import connect
+
+    async def vanish(address, turn):
+        connection = await connect(address, proxy=None)
+        await connection.send('{"type": "reset", "data": {"seed": 1}}')
+        await connection.recv()
+        await connection.send(json.dumps({"type": "step", "data": {"text": turn}}))
+        connection.transport.abort()
+
+    served = Served()
+    for turn in map(str, range(10)):
+        asyncio.run(vanish(f"{served.url.replace('http', 'ws')}/ws", turn))
+    assert served.end() == (0, "ended\n")
+
+
 def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
     from websockets.exceptions import ConnectionClosed
 
