@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.base import CALLED, CARRIED, Completion, has_dialogues
+from rlenv.verifiers.base import CALLED, CARRIED, Completion, checked_problem, has_dialogues
 from rlenv.verifiers.conversation import as_messages, last_of, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
@@ -74,7 +74,7 @@ class Encoding:
         self.stop_strings = _stop_strings(form.stop_strings or verifier.turns.stop_strings)
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = limits.long_prompts == "skip", 0
-        example = verifier.sample(random.Random(0)) if listed is None else listed[0]
+        example = checked_problem(verifier, verifier.sample(random.Random(0))) if listed is None else listed[0]
         self.eos_token_id, pad = self.end_token(example), tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
         declared = DeclaredLengths(verifier, self.encoder, example)

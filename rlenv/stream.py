@@ -145,9 +145,8 @@ class ProblemStream:
             ValueError: if these are other problems.
         """
         if state["digest"] != self.digest:
-            raise ValueError(
-                "the problems have changed since the checkpoint was written: use the file it was made with"
-            )
+            made = "use the file it was made with" if state["digest"] else "its verifier made them: pass no problems"
+            raise ValueError(f"the problems have changed since the checkpoint was written: {made}")
         ours = {} if self.curriculum is None else self.curriculum.state_dict()
         if (state["curriculum"] or {}).keys() != ours.keys():
             raise ValueError("the checkpoint was written with another curriculum or prompt_choice")

@@ -44,7 +44,7 @@ class Verdict:
         success: whether it counts as solved; None if the verifier's `success_reward` decides.
 
     Raises:
-        ValueError: if the reward is NaN or beyond ±3.4e38, or for an unknown status.
+        ValueError: if the reward is no number, NaN or beyond ±3.4e38, or for an unknown status.
     """
 
     reward: float
@@ -54,8 +54,12 @@ class Verdict:
     success: bool | None = None
 
     def __post_init__(self) -> None:
-        if not abs(self.reward) <= MAX_REWARD:
-            raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r}")
+        try:
+            finite = abs(self.reward) <= MAX_REWARD
+        except TypeError:  # of a text
+            finite = False
+        if not finite:
+            raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r:.60}")
         if self.status not in STATUSES:
             raise ValueError(f"unknown status {self.status!r}; allowed: {', '.join(STATUSES)}")
 
@@ -399,6 +403,17 @@ class MiscountError(ValueError):
 
     Unlike a verifier's own exceptions, it never becomes a verdict: it is raised where the verdicts are requested.
     """
+
+
+def checked_problem(verifier: Any, made: Any) -> Problem:
+    """Return the problem that a verifier's `sample` has made.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    if not isinstance(made, Problem):
+        raise ValueError(f"{type(verifier).__name__}: sample must return a Problem(prompt, answer), got {made!r:.100}")
+    return made
 
 
 def checked(verifier: Scorer, verdicts: object, count: int) -> list[Verdict]:

@@ -33,7 +33,7 @@ class Problem:
         metadata: further columns, passed on to reward functions by name.
 
     Raises:
-        ValueError: for a malformed conversation, or texts that cannot be encoded.
+        ValueError: for a malformed conversation, an answer that is not text, or texts that cannot be encoded.
     """
 
     prompt: str | list[Message]
@@ -43,6 +43,8 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str):
             object.__setattr__(self, "prompt", as_conversation(self.prompt))
+        if not isinstance(self.answer, str):
+            raise ValueError(f"the answer of a Problem must be text, got {self.answer!r:.60}: pass str(answer)")
         if not is_unicode(f"{self.text}{self.answer}"):
             raise ValueError(NOT_UNICODE)
 

@@ -87,6 +87,14 @@ def stream(**arguments):
     return ProblemStream(**made)[0]
 
 
+def posing(made):
+    class Poses(Verifier):
+        def sample(self, rng):
+            return made
+
+    task(verifier=Poses(), problems=None)
+
+
 def noted(**metadata):
     return stream(problems=["a", Problem("b", "", metadata)], curriculum=0.5)
 
@@ -96,6 +104,11 @@ def restored(**arguments):
     problems = [{"prompt": f"{n}", "level": 1 + n % 2} for n in range(4)]
     made = {"verifier": Arith(), "test_fraction": 0.0, "problems": problems}
     ProblemStream(**made | arguments).load_state_dict(ProblemStream(**made, curriculum=0.5).state_dict())
+
+
+def restored_sampled():
+    """Restore the state of a stream of sampled problems in one of listed ones."""
+    ProblemStream(verifier=Arith(), problems=["1+1="] * 9).load_state_dict(ProblemStream(verifier=Arith()).state_dict())
 
 
 def started(env):
@@ -187,6 +200,10 @@ ROWS = [
     row(TextGenEnv(verifier="arith").reset, {"options": {"groups": [0]}}, "'groups'", "allowed: progress"),
     row(TextGenEnv, {"verifer": "arith"}, "'verifer'", "did you mean 'verifier'"),
     row(TextGenEnv, {}, "verifier", "None"),
+    *(
+        row(posing, {"made": made}, "Poses", "Problem(prompt, answer)", repr(made))
+        for made in (("a:", "b"), "a:", None)
+    ),
     row(TextGenEnv, {"task": "gsm8"}, "'gsm8'", "did you mean gsm8k"),
     row(TextGenEnv, {"task": "zzzz"}, "known: gsm8k, math,"),
     *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
@@ -261,6 +278,8 @@ ROWS = [
     *(row(task, {"curriculum": value}, "curriculum", repr(value)) for value in (0, 1.01, "0.8")),
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
     row(restored, {}, "another curriculum"),
+    row(restored, {"problems": [{"prompt": "other"}], "curriculum": None}, "changed", "use the file"),
+    row(restored_sampled, {}, "changed", "its verifier made them: pass no problems"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
     *(row(judged, {"verdicts": given}, "Answers: verify", "each of 2 completions") for given in VERDICTS),
     row(task, {"ask": True}, "Silent has no place"),

@@ -212,7 +212,7 @@ NUMBERS = {  # one per check, and those whose bounds depend on another setting
 }
 NO_ORDER = ({0: 1.0, 1: 0.0}, {0.0, 1.0}, frozenset({0.0, 1.0}), {0: 1.0, 1: 0.0}.keys(), bytearray(b"ab"))
 ROWS = [
-    *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, -INF, 1e39)),
+    *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, -INF, 1e39, "1")),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, "11")),
@@ -247,6 +247,7 @@ ROWS = [
     row(of("reasoning_gym:leg_countin"), {}, "'leg_countin'", "leg_counting"),
     row(of("reasoning_gym:chain_sum"), {"min_terms": 9, "max_terms": 2}, "min_terms=9", "max_terms=2"),
     *(row(of("weighted"), {"parts": parts}, "parts", "weights") for parts in ({}, ["arith"])),
+    row(of("weighted"), {}, "parts", "--verifier arith,length=0.1"),
     *(row(of("weighted"), {"parts": {"arith": each}}, "'arith'", repr(each)[:5]) for each in ("1", NAN, 10**400)),
     row(of("weighted"), {"parts": {"talk": {"verifier": Echoing(), "weight": 1}}}, "'talk'", "dialogues"),
     row(made, {"spec": [half, "arith"], "reward_weights": [1.0]}, "reward_weights", "2"),
@@ -317,6 +318,7 @@ ROWS = [
     row(lint, {"verifier": FunctionVerifier(half), "name": "half"}, "half", "--problems"),
     row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
     *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),
+    row(Problem, {"prompt": "1+4=", "answer": 5}, "answer", "got 5", "str(answer)"),
 ]
 
 

@@ -5,8 +5,9 @@ import pytest
 from refused import check_refused
 
 import rlenv.verifiers.plugins.registry as registry
-from rlenv.verifiers import Isolated, Problem, Verdict, Verifier, list_verifiers, make_verifier
+from rlenv.verifiers import Arith, Isolated, Problem, Verdict, Verifier, list_verifiers, make_verifier
 from rlenv.verifiers import register_verifier as register
+from rlenv.verifiers.lint.shown import summaries
 from rlenv.verifiers.plugins import user_code
 
 
@@ -87,6 +88,18 @@ def test_a_plugin_that_fails_while_it_is_imported_is_one_line(plugin, tmp_path, 
     for make in (make_verifier, registry.find_verifier):
         check_refused(make, {next(iter(inspect.signature(make).parameters)): plugin}, (named, BROKEN[source]))
     check_refused(make_verifier, {"spec": "rlenv_test_plugin:Plugged"}, ("'rlenv_test_plugin:Plugged' cannot be",))
+
+
+def test_a_name_of_two_packages_is_refused_and_a_built_in_one_is_rlenvs_which_the_list_says(plugin, tmp_path):
+    other = tmp_path / "other-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    (other / "entry_points.txt").write_text("[rlenv.verifiers]\nplugged = its:Plugged\narith = its:Arith\n")
+    offers = ("rlenv-test-plugin 1.0 (rlenv_test_plugin:Plugged)", "other 2.0 (its:Plugged)")
+    check_refused(make_verifier, {"spec": plugin}, ("'plugged'", *offers))
+    assert type(make_verifier("arith")) is Arith
+    rows = [(row["summary"], row["from"]) for row in summaries() if row["name"] == "arith"]
+    assert [origin for _, origin in rows] == ["rlenv", "other 2.0"] and "use its:Arith" in rows[1][0]
 
 
 def test_ctrl_c_while_a_plugin_is_imported_is_not_held_back(plugin, tmp_path):

@@ -41,9 +41,14 @@ class Weighted(WithPoser):
         ValueError: for no parts, a weight that is not a number, an unknown verifier or part, or unknown arguments.
     """
 
-    def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
+    def __init__(
+        self, parts: Mapping[str, float | Mapping[str, Any]] | None = None, success_of: str | None = None
+    ) -> None:
         if not isinstance(parts, Mapping) or not parts:
-            raise ValueError(f"weighted: parts maps names to weights, as in {{'arith': 1}}; got {parts!r}")
+            raise ValueError(
+                f"weighted: parts maps names to weights, as in {{'arith': 1}}, got {parts!r:.60}; or list the "
+                "verifiers instead, --verifier arith,length=0.1"
+            )
         if success_of is not None and success_of not in parts:
             raise ValueError(f"weighted: success_of must be one of {', '.join(parts)}, got {success_of!r}")
         self.success_of = success_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import Problem, Verdict, Verifier, check_inputs, checked, describe, is_success
+from ..base import Problem, Verdict, Verifier, check_inputs, checked, checked_problem, describe, is_success
 from ..conversation import last_of
 from ..isolation import isolate
 from ..sandbox.pool import Isolated
@@ -310,9 +310,10 @@ def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Bro
 def _sampled(verifier: Verifier) -> list[Problem]:
     """Return some problems of each level; empty if the verifier does not make problems."""
     try:
-        return [verifier.sample_at(random.Random(seed), 1 + seed % verifier.levels) for seed in range(SAMPLED)]
+        made = [verifier.sample_at(random.Random(seed), 1 + seed % verifier.levels) for seed in range(SAMPLED)]
     except NotImplementedError:
         return []
+    return [checked_problem(verifier, each) for each in made]
 
 
 def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[BrokenRule]:

@@ -8,10 +8,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import Problem, Verifier, is_success
+from ..base import Problem, Verifier, checked_problem, is_success
 from ..function import FunctionVerifier
 from ..isolation import isolate
-from ..plugins.registry import find_verifier, list_verifiers, verifier_origin
+from ..plugins.registry import find_verifier, hidden_plugins, list_verifiers, verifier_origin
 from .attacks import wrong_cases
 from .report import examples
 
@@ -28,14 +28,15 @@ def summaries() -> list[dict[str, str]]:
         needs = verifier.execution.needs.items() if hasattr(verifier, "execution") else ()
         missing = dict.fromkeys(extra for module, extra in needs if not importlib.util.find_spec(module))
         rows.append({"name": name, "summary": summary, "from": verifier_origin(name), "missing": ",".join(missing)})
-    return rows
+    return rows + hidden_plugins()
 
 
 def some_problems(verifier: Verifier, name: str, count: int, seed: int) -> list[Problem]:
     """Return problems that the verifier poses, of all its levels; else the examples of the verifier of this name."""
     rng = random.Random(seed)
     try:
-        return [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+        made = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+        return [checked_problem(verifier, each) for each in made]
     except NotImplementedError:
         return examples(verifier, name)[:count]
 

@@ -17,7 +17,7 @@ from .arguments import hint
 from .user_code import SUFFIX, import_user_object
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint, EntryPoints
 
 ENTRY_POINT_GROUP = "rlenv.verifiers"
 
@@ -225,8 +225,22 @@ def verifier_origin(name: str) -> str:
     if name in _registered():
         module = _REGISTRY[name].__module__
         return "rlenv" if module.startswith(PACKAGE) else module
-    distributions = [entry.dist for entry in _plugins() if entry.name == name]
-    return f"{distributions[0].name} {distributions[0].version}" if distributions and distributions[0] else "unknown"
+    return next((_package_of(entry) for entry in _plugins() if entry.name == name), "unknown")
+
+
+def hidden_plugins() -> list[dict[str, str]]:
+    """Return the verifiers of installed packages whose name is that of a built-in one, as rows of `summaries`."""
+    registered, rows = _registered(), []
+    for entry in _plugins():
+        if entry.name in registered and registered[entry.name].__module__.startswith(PACKAGE):
+            summary = f"rlenv has a verifier of this name: use {entry.value}"
+            rows.append({"name": entry.name, "summary": summary, "from": _package_of(entry), "missing": ""})
+    return rows
+
+
+def _package_of(entry: EntryPoint) -> str:
+    """Return the installed package that offers a verifier, with its version."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown"
 
 
 def _registered() -> dict[str, type[Verifier]]:
@@ -270,13 +284,14 @@ def _load(name: str) -> Any:
     """Return the class that a known name refers to."""
     if name in _registered():
         return _REGISTRY[name]
-    entry = next(entry for entry in _plugins() if entry.name == name)
+    entry, *others = (entry for entry in _plugins() if entry.name == name)
+    if others:
+        offers = " and ".join(f"{_package_of(each)} ({each.value})" for each in (entry, *others))
+        raise ValueError(f"verifier {name!r} is in {offers}: uninstall one, or use what is in brackets")
     try:
         return entry.load()
     except (Exception, SystemExit) as error:  # one plugin must not end the program for all others
-        raise ValueError(
-            f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {reason_of(error)}"
-        ) from error
+        raise ValueError(f"verifier {name!r} of {_package_of(entry)} cannot be loaded: {reason_of(error)}") from error
 
 
 def reason_of(error: BaseException) -> str:
