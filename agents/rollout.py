@@ -316,9 +316,12 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
     """Return rollouts or batches as one; groups are renumbered only if rollouts use the same numbers.
 
     Args:
-        rollouts: at least one, of the same policy.
+        rollouts: at least one, of the same policy; some may have no episodes.
         obs_from_actions: whether they keep first observations only; see `Policy`.
     """
+    rollouts = [rollout for rollout in rollouts if len(rollout)] or rollouts[:1]
+    if len(rollouts) == 1:
+        return rollouts[0]
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
     if any(rollout.positions is not None for rollout in rollouts):
         rollouts = [replace(rollout, positions=rollout.columns) for rollout in rollouts]

@@ -48,6 +48,15 @@ def whole(obs):
 # Several rollouts as one.
 
 
+def test_rollouts_of_which_no_episode_was_kept_add_nothing():
+    """As when each rollout's groups without a signal are left out."""
+    full, none = rollout_of([2, 1]), rollout_of([3]).select(torch.tensor([False]))
+    for rollouts in ([none, full], [full, none, none]):
+        joined = join(rollouts, False)
+        assert torch.equal(joined.actions, full.actions) and torch.equal(joined.groups, full.groups)
+    assert len(join([none, none], False)) == 0
+
+
 def leaves(value):
     return list(value.values()) if isinstance(value, dict) else [value]
 
