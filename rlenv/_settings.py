@@ -11,6 +11,7 @@ of commands and the table in docs/appendix/settings.md are made from the fields.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -80,19 +81,25 @@ def with_settings(cls: C) -> C:
     return cls
 
 
-class Signature:
-    """The signature of a class of an agent: its constructor's, with the settings that this passes on."""
+@functools.cache
+def signature_of(cls: type) -> inspect.Signature:
+    """Return the signature of a class of an agent: its constructor's, with the settings that this passes on."""
+    parameters: dict[str, inspect.Parameter] = {}
+    for init in (vars(base).get("__init__") for base in cls.__mro__):
+        if inspect.isfunction(init):
+            _, *own = inspect.signature(init).parameters.values()
+            parameters |= {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in parameters}
+            if all(p.kind is not p.VAR_KEYWORD for p in own):
+                break
+    return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
 
-    def __get__(self, agent: Any, cls: Any) -> inspect.Signature:
+
+class Signature:
+    """The signature of a class as an attribute of it."""
+
+    def __get__(self, agent: Any, cls: type) -> inspect.Signature:
         """Return it for a class."""
-        parameters: dict[str, inspect.Parameter] = {}
-        for init in (vars(base).get("__init__") for base in cls.__mro__):
-            if inspect.isfunction(init):
-                _, *own = inspect.signature(init).parameters.values()
-                parameters |= {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in parameters}
-                if all(p.kind is not p.VAR_KEYWORD for p in own):
-                    break
-        return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
+        return signature_of(cls)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, argument))
