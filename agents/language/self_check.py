@@ -69,7 +69,7 @@ def try_out(
     with faults_named(model):
         contexts = (3 + 7 * torch.arange(length, device=model.device).repeat(2, 1)) % vocab_size
         contexts[1, fork:] = (contexts[1, fork:] + 1) % vocab_size
-        plain = torch.cat([model(row[None], use_cache=False).logits for row in contexts])  # [2, n, V']
+        plain = model(contexts, use_cache=False).logits  # [2, n, V']
         gaps = {"with a KV cache": _gap(*_decoded(acting, contexts, plain))}
         if takes_forests(model):
             made = logits_of(forest_of_two(contexts, fork)).view_as(plain)
