@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlenv.version import __version__
 
 from ..process.terminal import plain
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def render(template: str, /, **facts: Any) -> str:
@@ -19,7 +23,13 @@ def render(template: str, /, **facts: Any) -> str:
         template: its file, such as "page.html".
         facts: which the template names.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+    return _environment().get_template(template).render(facts)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Return what compiles the templates, each once."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # on use: they take long
 
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0], "."),
@@ -31,4 +41,4 @@ def render(template: str, /, **facts: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.globals |= {"version": __version__, "json": json.dumps}
-    return environment.get_template(template).render(facts)
+    return environment
