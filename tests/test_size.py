@@ -209,10 +209,8 @@ def test_an_update_loads_only_what_is_counted(job, script, ajar):
     """Folders behind a door of which something is loaded nevertheless are named, so that none is added unseen."""
     from anew import run_anew  # which `make size` does not find
 
-    files = "[module.__file__ for module in sys.modules.values() if getattr(module, '__file__', None)]"
-    found = run_anew(f"{script}\nimport sys\nfound = {files}")
-    project = {path.resolve() for place in PRODUCT for path in (ROOT / place).rglob("*.py")}
-    loaded = project & {Path(file).resolve() for file in found}
+    files = "[module.__file__ for name, module in sys.modules.items() if name.partition('.')[0] == 'rlenv']"
+    loaded = {Path(file).resolve() for file in run_anew(f"{script}\nimport sys\nfound = {files}")}
     counted, closed = (set(path_of(job, closed=closed).values()) for closed in (False, True))
     assert len(loaded) > 50 and loaded <= counted
     assert {path.parent.relative_to(ROOT).as_posix() for path in loaded - closed} == ajar

@@ -66,7 +66,8 @@ QUICK = [kind for kind in KINDS if not kind.startswith(WAITED)]
         *(slow(kind, "generate") for kind in QUICK),  # of the client of the weights
     ],
 )
-def test_a_hostile_server_gets_no_token_time_or_memory_and_its_fault_is_one_line(other, kind, call):
+def test_a_hostile_server_gets_no_token_time_or_memory_and_its_fault_is_one_line(other, kind, call, monkeypatch):
+    monkeypatch.setattr(client, "PAUSES", (0.01, 0.02))
     with HostileServer(kind, other.url) as server:
         lines = said_to(call, server.url, 0.2 if kind.startswith(WAITED) else 20)
         assert all(SECRET in each for each in server.asked)

@@ -115,7 +115,7 @@ def worker(monkeypatch):
 )
 def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
     program = Program(solve)
-    pool = worker(program, 2.0 if solve is programs.sleeps else 30.0)
+    pool = worker(program, 0.5 if solve is programs.sleeps else 30.0)
     said = [turn("2")]
     (reply,) = (each.result(60) for each in pool.ask([(SUM, said, False)]))
     if reply.verdict is None:
