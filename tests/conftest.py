@@ -75,6 +75,7 @@ def pytest_collection_finish() -> None:
     """Spare modules and collected tests, which live to the end, from garbage collection: a tenth of all the time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # 700 by default
     gc.enable()
 
 
