@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 ADDED_ON = ("cuda",)  # types of devices whose attention adds its mask to the scores
+T = TypeVar("T")
 ALIGNMENT = 16  # elements; memory-efficient attention copies masks whose rows begin elsewhere, in every layer
 
 
@@ -32,6 +34,19 @@ def without_cudnn(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@contextmanager
+def attention_by(name: str, part: Any, present: ContextVar[T], value: T) -> Iterator[None]:
+    """Within the context, the layers of a part of a model attend by the function of this name, which asks `present`."""
+    config = part.config.get_text_config()
+    usual, token = config._attn_implementation, present.set(value)
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = usual
+        present.reset(token)
 
 
 def layer_kinds(model: PreTrainedModel) -> list[str]:

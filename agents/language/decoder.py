@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from ..devices import to_device, to_host
+from ..devices import HALVES, to_device, to_host
 from .acting_copy import is_changed
 from .attention import Masks
 from .kv_cache import SlotCache
+from .prefix_sharing import takes_forests
+from .shared_beginnings import WORTH_IT, Beginnings, attention_with
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
@@ -34,6 +37,7 @@ class Decoder:
         num_slots: B.
         max_length: L, the longest context.
         plain_head: whether logits are the output embeddings applied to the trunk's output.
+        share_prefixes: whether a step reads a long beginning that contexts share once, on a CPU in full precision.
 
     Attributes:
         is_new: whether it has read nothing yet.
@@ -46,6 +50,7 @@ class Decoder:
         num_slots: int,
         max_length: int,
         plain_head: bool = False,
+        share_prefixes: bool = False,
     ) -> None:
         self.model, self.num_slots = model, num_slots
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
@@ -57,8 +62,12 @@ class Decoder:
         # The row of each slot [B], -1 for none, and the first slot of each row [R]; None if these are the same numbers.
         self._row_of_slot: torch.Tensor | None = None
         self._slot_of_row: torch.Tensor | None = None
-        self._alone: torch.Tensor | None = None  # who plays, if each of them has a row of its own, bool [B]
+        self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
+        # The number and the length of the context that each slot began with [2, B], and what rows share of these.
+        self._begun, self._beginnings = np.zeros((2, num_slots), dtype=np.int64), 0
+        self._shared: Beginnings | None = None
         self._on_cpu = model.device.type == "cpu"
+        self._shares = share_prefixes and self._on_cpu and takes_forests(model) and model.dtype not in HALVES
         if self._on_cpu:
             self._row_of_slot = torch.full((num_slots,), -1)
         else:
@@ -116,7 +125,8 @@ class Decoder:
             newest, positions = newest_tokens(tokens, lengths), lengths - 1
             if self._slot_of_row is not None:
                 newest, positions = newest[self._slot_of_row], positions[self._slot_of_row]
-            begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
+            with self._attention():
+                begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
         return begun if self._slot_of_row is None else begun[self._rows(torch.arange(self.num_slots))]
 
     def _seat(
@@ -154,7 +164,22 @@ class Decoder:
         in_order = np.array_equal(slot_of_row, np.arange(self.num_slots))
         self._slot_of_row = None if in_order else torch.from_numpy(slot_of_row)
         self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
+        new = held[context] < 0
+        self._begun[:, slots[new]] = self._beginnings + context[new], lengths[slots[new]]
+        self._beginnings, self._shared = self._beginnings + len(rows), None
         return torch.from_numpy(first[held < 0]), going
+
+    def _attention(self) -> AbstractContextManager[None]:
+        """Return the context of a step: attention that reads shared beginnings once, where that saves enough."""
+        if not self._shares:
+            return nullcontext()
+        slots = slice(None) if self._slot_of_row is None else self._slot_of_row.numpy()
+        numbers, widths = self._begun[:, slots]
+        if len(widths) * int(widths.min()) * self.cache.per_token < WORTH_IT:  # quickly told
+            return nullcontext()
+        self._shared = self._shared or Beginnings.of(numbers, widths)
+        spares = self._shared.spared * self.cache.per_token
+        return attention_with(self._shared, self.model) if spares >= WORTH_IT else nullcontext()
 
     def _keys(
         self,

@@ -87,6 +87,12 @@ class SlotCache(Cache):
         self.max_length = max_length
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
+    @property
+    def per_token(self) -> int:
+        """How many numbers a layer keeps of a token; 0 before the first one."""
+        keys = self.layers[0].keys
+        return 0 if keys is None else 2 * keys.shape[1] * keys.shape[3]
+
     def use(self, rows: int) -> None:
         """Set how many first rows are used, at least; memory of the others is not touched, so the host spares it."""
         for layer in self.layers:
@@ -113,10 +119,13 @@ class SlotCache(Cache):
 
     def copy(self, sources: torch.Tensor, rows: torch.Tensor, width: int) -> None:
         """Copy the first columns of rows `sources` [n] to `rows` [n]."""
+        pairs = list(zip(sources.tolist(), rows.tolist(), strict=True))
         for layer in self.layers:
             if layer.is_initialized:
                 for buffer in (layer.keys, layer.values):
-                    buffer[rows, :, :width] = buffer[sources, :, :width]
+                    columns = buffer[:, :, :width]
+                    for source, row in pairs:  # by an index of rows, long contexts take ten times as long
+                        columns[row].copy_(columns[source])
 
     def place(self, rows: torch.Tensor, read: Cache, source_rows: torch.Tensor) -> None:
         """Copy prompts into rows.

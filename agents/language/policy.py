@@ -152,7 +152,8 @@ class LanguageModelPolicy(Policy):
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, self._choose, *parts)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
-        return Decoder(acting_copy(self.model, packs), self.model, *parts, plain_head=self.head_is_plain)
+        acting = acting_copy(self.model, packs)
+        return Decoder(acting, self.model, *parts, self.head_is_plain, self.share_prefixes)
 
     @override
     @torch.no_grad()

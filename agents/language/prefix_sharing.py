@@ -7,8 +7,7 @@ tokens as keys. So no context attends over, or is masked from, the tokens of ano
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..devices import take_rows, to_device
-from .attention import SLIDING, added_mask, layer_kinds
+from .attention import SLIDING, added_mask, attention_by, layer_kinds
 
 # Those whose attention sees no more than it is given.
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
@@ -136,18 +135,11 @@ def build_forest(
 _present: ContextVar[Forest] = ContextVar("forest")
 
 
-@contextmanager
-def attention_over(forest: Forest, part: Any) -> Iterator[None]:
-    """Within the context, the layers of a part of a model attend as the forest says and ignore their mask."""
+def attention_over(forest: Forest, part: Any) -> AbstractContextManager[None]:
+    """Return a context in which the layers of a part of a model attend as the forest says and ignore their mask."""
     config = part.config.get_text_config()
     heads = config.num_attention_heads // (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    usual, token = config._attn_implementation, _present.set(forest.added(heads, part.dtype))
-    config._attn_implementation = NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = usual
-        _present.reset(token)
+    return attention_by(NAME, part, _present, forest.added(heads, part.dtype))
 
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:

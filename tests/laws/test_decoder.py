@@ -55,6 +55,8 @@ CASES = {
     "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
     "a beginning": case("mistral", slots=9, patches=[(decoder, "SHARED", 1)], env=BEGINNING),
+    "shared prompts": case("llama", slots=9, patches=[(decoder, "WORTH_IT", 1)], env={"group_size": 3}),
+    "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(decoder, "WORTH_IT", 1)], env=HALVES),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
     "captured": case("llama", patches=[*CAPTURED, (cuda_graph, "BUCKET", 4)]),
 }
@@ -135,6 +137,7 @@ STEADY = [  # the same slots play on, while one of them restarts; then others pl
 @drawn(20, report_multiple_bugs=False)
 @example("gpt2", True, False, (16, 8), FRESH, PAUSED)
 @example("llama", False, False, (16, 8), UNLIKE, STEADY)
+@example("llama", False, True, (16, 8), FRESH, STEADY)
 @given(
     st.sampled_from(MODELS), st.booleans(), st.booleans(), st.sampled_from([(2**16, 64), (16, 8)]), prompts,
     st.lists(st.tuples(each, each, each, replies, prompts), min_size=1, max_size=7),
@@ -148,6 +151,7 @@ def test_whoever_plays_pauses_restarts_or_is_answered_acts_by_its_own_context(
             patch.setattr(*place)
         patch.setattr(decoder, "PREFILL", sizes[0])
         patch.setattr(cuda_graph, "BUCKET", sizes[1])
+        patch.setattr(decoder, "WORTH_IT", 1 if told else decoder.WORTH_IT)
         policy, generator = policy_of(name), torch.Generator().manual_seed(0)
         contexts, playing = [list(prompt) for prompt in first], ALL.clone()  # which its owner changes
         actions, state = acted(policy, contexts, None, ALL, generator=generator)
