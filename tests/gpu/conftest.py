@@ -125,13 +125,14 @@ class PretendGraph:
         self.forget()
 
     def forget(self) -> None:
-        for x in (x for _, made in self.calls for x in made):
-            x.fill_(torch.nan if x.is_floating_point() else True if x.dtype is torch.bool else 2**20)
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            for x in (x for _, made in self.calls for x in made):
+                x.fill_(torch.nan if x.is_floating_point() else True if x.dtype is torch.bool else 2**20)
 
     def replay(self) -> None:
         for graph in self.pools[self.pool]:
             graph.forget()
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
             for call, made in self.calls:
                 again = call()
                 for old, new in zip(made, tensors_in(again) if made else (), strict=True):
@@ -214,6 +215,11 @@ class PretendDevice(TorchDispatchMode):
         self.strict = False
         self.capturing: PretendGraph | None = None
         self.generator = PretendGenerator()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and to tell the compiler so takes longer than a small operation."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.run(func, args, kwargs or {})
