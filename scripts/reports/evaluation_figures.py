@@ -94,7 +94,8 @@ def describe(figures: Mapping[str, Any]) -> str:
     mode = "greedy" if figures["deterministic"] else "sampled"
     split = f", {figures['split']} split" if figures["split"] else ""
     values = ", ".join(f"{title} {cell}" for title, cell in cells.items())
-    return f"{values}  ({figures['episodes']} episodes{problems}, {mode}{split})"
+    failed = f" and {figures['failed']} without a verdict" if "failed" in figures else ""
+    return f"{values}  ({figures['episodes']} episodes{failed}{problems}, {mode}{split})"
 
 
 def _cells(figures: Mapping[str, Any]) -> dict[str, str]:

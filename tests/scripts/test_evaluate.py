@@ -72,7 +72,8 @@ def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, mo
     Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     saved(tmp_path / "run", {"verifier": "countdown", "problems": "rows.jsonl", "test_fraction": 0.0})
     asked = ("run", "--split", "train", "--episodes", 4, "--device", "cpu")
-    assert "verdicts on 3 of 4 problems" in done("evaluate", *asked).stdout
+    judged = "(3 episodes and 1 without a verdict, verdicts on 3 of 4 problems, "
+    assert judged in done("evaluate", *asked).stdout
     assert "| 3 of 4 " in done("evaluate", *asked, "--samples", 2).stdout
     figures = result_of(*asked)
     assert (figures["episodes"], figures["unjudged_problems"], figures["problems"]) == (3, 1, 4)
