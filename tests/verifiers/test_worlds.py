@@ -14,6 +14,7 @@ import rlenv  # noqa: F401
 from rlenv.verifiers import Problem, isolate, make_verifier
 from rlenv.verifiers.base import is_success
 from rlenv.verifiers.dialogues import replay
+from rlenv.verifiers.plugins import user_code
 from rlenv.verifiers.plugins.registry import trusting
 
 SEVEN = Problem("Play: ", metadata={"target": 7})
@@ -237,6 +238,37 @@ def test_rewards_are_those_of_the_steps_and_an_exception_is_an_error_of_the_epis
     for token in [*env.task.encoding.encoder.ids(["x"])[0], env.task.encoding.eos_token_id]:
         _, _, over, _, info = env.step(token)
     assert over and info["verdict_status"] == "error" and "no x" in info["verdict_reason"]
+
+
+GAME = """
+import gymnasium
+from gymnasium.spaces import Text
+
+class Game(gymnasium.Env):
+    observation_space = action_space = Text(9, charset="7: ")
+    def reset(self, seed=None, options=None):
+        return "7: ", {}
+    def step(self, action):
+        return "", float(action == "7"), True, False, {}
+
+gymnasium.register("Seven-v0", Game)
+"""
+
+
+def test_an_environment_of_a_module_in_this_folder_plays_also_in_worker_processes(tmp_path, monkeypatch):
+    """The command `rlenv` has no folder of the user's on its search path."""
+    (tmp_path / "game_of_this_folder.py").write_text(GAME)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(user_code.CODE, "folders", [])
+    try:
+        verifier = make_verifier("gym:game_of_this_folder:Seven-v0")
+        pool = isolate(verifier, 1)
+        problem = verifier.sample(random.Random(0))
+        assert pool.ask([(problem, ["7"], False)])[0].result().verdict.reward == 1.0
+        pool.close()
+    finally:
+        gymnasium.registry.pop("Seven-v0", None)
+        sys.modules.pop("game_of_this_folder", None)
 
 
 @pytest.mark.parametrize(

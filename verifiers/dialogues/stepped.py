@@ -14,6 +14,7 @@ from rlenv._checks import check_count, first_line
 from ..base import Execution, Reply, Turns, Verdict
 from ..plugins.arguments import hint, require
 from ..plugins.registry import register_verifier, require_trust
+from ..plugins.user_code import import_user_module
 from .world import Playing, Randomness, WorldVerifier, spelled
 
 PROBED = 4  # games whose openings the lengths are read off
@@ -128,10 +129,13 @@ class Gym(SteppedWorld):
         success_reward: float = 1.0,
         **settings: Any,
     ) -> None:
-        if ":" in env:
+        module = env.rpartition(":")[0]
+        if module:
             require_trust(f"the Gymnasium environment {env!r}")
         self.env, self.settings = env, settings
         try:
+            if module:
+                import_user_module(module)  # Gymnasium does not look into the user's folder
             made = self.make()
         except Exception as error:  # whatever its module or its constructor raises
             raise ValueError(f"gym: {env!r} cannot be made: {first_line(error)}") from error

@@ -70,14 +70,15 @@ def import_user_object(spec: str) -> Any:
         ImportError: if the module has no such name, with the closest one; importing it may raise anything else.
     """
     module, _, name = spec.rpartition(":")
-    found = _import_module(module)
+    found = import_user_module(module)
     if not hasattr(found, name):
         close = did_you_mean(name, vars(found)).rstrip()
         raise ImportError(f"there is no {name!r} in {module!r}" + f"; {close}" * bool(close))
     return getattr(found, name)
 
 
-def _import_module(name: str) -> ModuleType:
+def import_user_module(name: str) -> ModuleType:
+    """Return a module of a name or a file, also one of the current directory; importing it may raise anything."""
     if name.endswith(SUFFIX):
         return _import_file(Path(name))
     if not _is_importable(name) and _is_importable_from(Path.cwd(), name):
