@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 ADDED_ON = ("cuda",)  # types of devices whose attention adds its mask to the scores
 T = TypeVar("T")
 ALIGNMENT = 16  # elements; memory-efficient attention copies masks whose rows begin elsewhere, in every layer
+_switching = threading.RLock()
 
 
 @contextmanager
@@ -37,16 +39,24 @@ def without_cudnn(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the context, no other thread switches attention, which the configuration names for all of them."""
+    with _switching:
+        yield
+
+
+@contextmanager
 def attention_by(name: str, part: Any, present: ContextVar[T], value: T) -> Iterator[None]:
     """Within the context, the layers of a part of a model attend by the function of this name, which asks `present`."""
     config = part.config.get_text_config()
-    usual, token = config._attn_implementation, present.set(value)
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = usual
-        present.reset(token)
+    with one_thread():
+        usual, token = config._attn_implementation, present.set(value)
+        config._attn_implementation = name
+        try:
+            yield
+        finally:
+            config._attn_implementation = usual
+            present.reset(token)
 
 
 def layer_kinds(model: PreTrainedModel) -> list[str]:

@@ -166,7 +166,9 @@ class Decoder:
         self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
         new = held[context] < 0
         self._begun[:, slots[new]] = self._beginnings + context[new], lengths[slots[new]]
-        self._beginnings, self._shared = self._beginnings + len(rows), None
+        self._beginnings += len(rows)
+        if self._shared and (new.any() or moved.any() or len(rows) != len(self._shared.place)):
+            self._shared = None  # otherwise each row holds what it held, also if several slots have it
         return torch.from_numpy(first[held < 0]), going
 
     def _attention(self) -> AbstractContextManager[None]:
@@ -353,7 +355,8 @@ def _rows_after(held: np.ndarray) -> np.ndarray:
 
 
 def _differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return which contexts [n, L] of these lengths [n] are not that of the row before, bool [n]."""
+    """Return whether each context [n, L] of these lengths [n] differs from the one before it, bool [n]."""
+    contexts = contexts[:, : int(lengths.max())]
     beyond = torch.arange(contexts.shape[1]) >= lengths[:, None]
     known = contexts.masked_fill(beyond, -1)
     return torch.cat([torch.ones(1, dtype=torch.bool), (known[1:] != known[:-1]).any(1)])

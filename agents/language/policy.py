@@ -22,7 +22,7 @@ from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
 from . import adapters, policy_folder
 from .acting_copy import acting_copy, is_changed, least_rows
-from .attention import without_cudnn
+from .attention import one_thread, without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
 from .loading import check_model, has_plain_head, load_model, name_of
@@ -55,7 +55,8 @@ class LanguageModelPolicy(Policy):
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64". None means float32, whatever precision
             the files have; a model object keeps its precision. Of bfloat16, the optimizer keeps float32 copies.
         merge_rows: in training, read equal episodes once. Does not change the results.
-        share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
+        share_prefixes: read equal beginnings of episodes once, in training and, on a CPU in full precision, in acting.
+            Does not change the results.
         pack_weights: in acting on a CPU, copy large weights into the order in which products read them.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
@@ -156,6 +157,7 @@ class LanguageModelPolicy(Policy):
         return Decoder(acting, self.model, *parts, self.head_is_plain, self.share_prefixes)
 
     @override
+    @one_thread()
     @torch.no_grad()
     def act(
         self,
@@ -180,6 +182,7 @@ class LanguageModelPolicy(Policy):
             return *self._choose(logits, deterministic, generator), state
 
     @override
+    @one_thread()
     @torch.no_grad()
     def distribution(
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor

@@ -40,7 +40,7 @@ class Beginnings:
 
     @classmethod
     def of(cls, numbers: np.ndarray, widths: np.ndarray) -> Beginnings:
-        """Return those of rows, given the number of each one's beginning and its tokens [R]."""
+        """Return the beginnings of rows, given the number of each one's and how many tokens it has [R]."""
         _, first, group, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
         order = group.argsort(kind="stable")
         within = np.empty_like(group)

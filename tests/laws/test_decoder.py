@@ -1,6 +1,7 @@
 """The law of a decoder: acting = training = a fresh state = the model's own forward pass of each context by itself."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import pytest
@@ -15,7 +16,7 @@ from identity_checks import EXACT, ROUNDING, assert_close, check_law
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading
+from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading, shared_beginnings
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
 
@@ -199,6 +200,36 @@ def test_equal_contexts_are_computed_once_until_they_differ(monkeypatch):
         contexts = [[*context, *tokens] for context, tokens in zip(contexts, more, strict=True)]
         _, state = acted(policy, contexts, state, NONE, torch.tensor(playing))
     assert rows == [3, 3, 5, 4, 5], rows
+
+
+def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(monkeypatch):
+    made, of = [], shared_beginnings.Beginnings.of
+    monkeypatch.setattr(decoder, "WORTH_IT", 1)
+    monkeypatch.setattr(shared_beginnings.Beginnings, "of", lambda *parts: made.append(of(*parts)) or made[-1])
+    policy, contexts, state, found = policy_of(), [[1, 2, 3]] * SLOTS, None, []
+    for more in ([[]] * SLOTS, [[4], [4], [4], [5], [5], [5]], *[[[6]] * SLOTS] * 3, [[6], [7], *[[6]] * 4]):
+        contexts = [[*context, *tokens] for context, tokens in zip(contexts, more, strict=True)]
+        _, state = acted(policy, contexts, state, NONE if state else ALL)
+        found.append(len(made))
+    assert found == [0, 1, 1, 1, 1, 2]
+
+
+def test_two_threads_act_with_one_policy_that_reads_shared_prompts_once(monkeypatch):
+    """Attention is chosen by the configuration of the model, which threads share."""
+    monkeypatch.setattr(decoder, "WORTH_IT", 1)
+    policy = policy_of()
+
+    def play(seed):
+        generator, contexts, state = torch.Generator().manual_seed(seed), [[1, 2, 3]] * 3 + [[4, 5]] * 3, None
+        for _ in range(20):
+            obs = observe(contexts, policy.max_length)
+            actions, _, state = policy.act(obs, state, NONE if state else ALL, generator=generator)
+            contexts = [[*context, action] for context, action in zip(contexts, actions.tolist(), strict=True)]
+        return contexts
+
+    alone = [play(seed) for seed in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(play, (0, 1))) == alone
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
