@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class TrainedRun:
     config: TrainConfig
     agent: Agent
     result: dict[str, Any]
-    samples: list[dict[str, Any]]
+    samples: list[dict[str, Any]] = field(repr=False)
     report: Path | None
     signal: int
 

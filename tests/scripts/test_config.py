@@ -42,6 +42,7 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     again_read = rlenv.TrainConfig.from_file(tmp_path / "python" / "config.json").flat()
     assert json.loads(json.dumps(again_read, default=str)) == kept[0]
     assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
+    assert "samples" not in repr(trained), "a notebook shows the last value of a cell: thousands of tokens"
     assert trained.curve["time/episodes"][-1] == 8
 
 
