@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate, make_verifier
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from rlenv.verifiers import Isolated
 
 MOST_THREADS = 64  # that wait for replies
+SOON = 0.1  # seconds between two questions whether the wait for replies goes on
+
+
+def always() -> bool:
+    """Return True."""
+    return True
 
 
 @dataclass
@@ -58,10 +65,15 @@ class Judge:
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as with them. A batch that raises is then judged one by one, so that one completion does not cost
             the others their verdicts. Another number of verdicts or rewards than completions is raised always.
+
+    Attributes:
+        goes_on: asked while replies are waited for; returning False ends the wait with a `CancelledError`. That of a
+            copy returns True.
     """
 
     def __init__(self, verifier: Verifier, pool: Isolated | None = None, flag_errors: bool = False) -> None:
         self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors or pool is not None
+        self.goes_on: Callable[[], bool] = always
         self._owned: list[Isolated | Verifier] = []
 
     @classmethod
@@ -78,6 +90,9 @@ class Judge:
         judge = cls(made, pool, judging.flag_errors)
         judge._owned = [each for each in (judge.pool, own) if each is not None and each is not verifier]
         return judge
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"goes_on": always}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle; a copy owns its copy of the verifier."""
@@ -115,10 +130,32 @@ class Judge:
             problems, completions = [each.problem for each in exchanges], [each.turns[-1] for each in exchanges]
             return [Reply(verdict=verdict) for verdict in self(problems, completions)]
         if self.pool is not None:
-            return [future.result() for future in self.ask(exchanges, out_of_budget)]
+            return self.wait_for(self.ask(exchanges, out_of_budget))
         if self.verifier.execution.waits and len(exchanges) > 1:
-            return _in_threads(lambda each: self._reply(each, out_of_budget), exchanges)
-        return [self._reply(each, out_of_budget) for each in exchanges]
+            with _in_threads(lambda each: self._reply(each, out_of_budget), exchanges) as futures:
+                return self.wait_for(futures)
+        made, asked = [], monotonic()
+        for exchange in exchanges:
+            made.append(self._reply(exchange, out_of_budget))
+            if monotonic() - asked > SOON:
+                self._check_goes_on()
+                asked = monotonic()
+        return made
+
+    def wait_for(self, futures: Sequence[Future[Reply]]) -> list[Reply]:
+        """Return the results of futures.
+
+        Raises:
+            CancelledError: if `goes_on` returns False before they are there.
+        """
+        for future in futures:
+            while not (future.done() or wait([future], SOON).done):
+                self._check_goes_on()
+        return [future.result() for future in futures]
+
+    def _check_goes_on(self) -> None:
+        if not self.goes_on():
+            raise CancelledError("the wait for replies was ended")
 
     def ask(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Future[Reply]]:
         """Have the worker processes make `replies`, and return at once."""
@@ -151,8 +188,9 @@ class Judge:
         return Verdict(0.0, status="error", reason=describe(error))
 
 
-def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> list[Reply]:
-    """Call a function that waits with each exchange, all at once.
+@contextmanager
+def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> Iterator[list[Future[Reply]]]:
+    """Call a function that waits with each exchange, all at once; yield the futures of what it returns.
 
     Neither an interrupt nor the end of the process waits for the threads, as it would for those of an executor.
     """
@@ -168,7 +206,7 @@ def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange
     try:
         for _ in range(min(len(exchanges), MOST_THREADS)):
             Thread(target=work, daemon=True).start()
-        return [future.result() for _, future in asked]
+        yield [future for _, future in asked]
     finally:
         waiting.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future
 from itertools import chain, islice
 from typing import Any
 
@@ -18,7 +18,6 @@ from .judge import Exchange, Judge
 from .problems import Prompt
 from .turns import Answer, Responder, Turn, verdict_info
 
-SOON = 0.1  # seconds between two questions whether the wait for a reply goes on
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Record = Callable[[Problem, dict[str, Any]], None]
 
@@ -31,14 +30,10 @@ class LateReplies:
 
     Args:
         judge: asked.
-
-    Attributes:
-        goes_on: asked while a reply is waited for; returning False ends the wait. A copy goes on.
     """
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
-        self.goes_on: Callable[[], bool] = lambda: True
         self._asked: dict[int, tuple[Turn, Future[Reply]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,17 +69,9 @@ class LateReplies:
         return max(int(TAKEN_SHARE * slots), 1) if is_due else 0
 
     def take(self, most: int) -> dict[int, tuple[Turn, Reply]]:
-        """Wait for the oldest replies; return them with their turns.
-
-        Raises:
-            CancelledError: if `goes_on` returns False meanwhile.
-        """
+        """Wait for the oldest replies; return them with their turns."""
         keys = list(islice(self._asked, most))
-        for key in keys:
-            while not wait([self._asked[key][1]], SOON).done:
-                if not self.goes_on():
-                    raise CancelledError("the wait for replies was ended")
-        answers = [self._asked[key][1].result() for key in keys]
+        answers = self.judge.wait_for([self._asked[key][1] for key in keys])
         return {key: (self._asked.pop(key)[0], answer) for key, answer in zip(keys, answers, strict=True)}
 
 

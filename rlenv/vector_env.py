@@ -15,6 +15,7 @@ from rlenv._checks import check_choice, check_count
 
 from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
+from .judge import always
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
 from .turns import Turn, outcome_of
@@ -139,8 +140,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
         `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
-        `options["goes_on"]` is a function that is asked while `step` waits for late replies: once it returns False,
-        `step` raises `concurrent.futures.CancelledError`, and only another reset goes on.
+        `options["goes_on"]` is a function that is asked while `step` waits for replies: once it returns False, `step`
+        raises `concurrent.futures.CancelledError`, and only another reset goes on. It holds until the next reset
+        without a mask.
         `options["groups"]`, numbers of groups from infos, poses their prompts again: one episode each in this order,
         here and at the next resets with a mask; the last one also in what they start beyond. A reset without a mask and
         without groups, or `load_state_dict`, goes on in the stream.
@@ -154,8 +156,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(self._flags("reset_mask", mask)).tolist()
         if not rows:
             raise ValueError(f"reset_mask must select one of the {self.num_envs} slots, got {mask!r}")
-        if self._slots.replies is not None and (goes_on := (options or {}).get("goes_on")) is not None:
-            self._slots.replies.goes_on = goes_on
+        if mask is None or "goes_on" in (options or {}):
+            self.task.judge.goes_on = (options or {}).get("goes_on", always)
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)

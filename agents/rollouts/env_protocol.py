@@ -147,7 +147,7 @@ class EnvSlots:
             seed: of the environment; None continues its generator.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
             groups: numbers of groups to pose again, one episode each; None goes on in the stream.
-            goes_on: asked while replies are late, by environments that take it.
+            goes_on: asked while replies are waited for, by environments that take it.
         """
         options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
         if progress is not None and "progress" in self.traits.reset_options:

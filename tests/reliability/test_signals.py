@@ -101,7 +101,7 @@ def hangs(prompts, completions):
         print("asked", file=file)
     if first:
         os.kill({trainer}, signal.SIGINT)
-    time.sleep(9)
+    time.sleep({seconds})
     return [1.0] * len(completions)
 
 class Silent(Verifier):
@@ -112,14 +112,20 @@ class Silent(Verifier):
 """
 
 
-@pytest.mark.parametrize("name", ["hangs", "Silent"])
+@pytest.mark.parametrize(("name", "workers"), [("hangs", 1), ("Silent", 1), ("Silent", 0)])
 @pytest.mark.parametrize("evaluated", [0, 4])
-def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, tmp_path):
+def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, workers, tmp_path):
     """In the rollout, or in the first evaluation: what waits for the rest takes an hour if verdicts hang."""
-    (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid()))
+    (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid(), seconds=9 if workers else 0.3))
     (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{letter}>"}}\n' for letter in "abcdefgh"))
     options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:{name}", "report": False}
-    options |= {"verifier_workers": 1, "verifier_timeout": 3.0, "max_new_tokens": 1, "sft_steps": 0, "device": "cpu"}
+    options |= {
+        "verifier_workers": workers,
+        "verifier_timeout": 3.0,
+        "max_new_tokens": 1,
+        "sft_steps": 0,
+        "device": "cpu",
+    }
     config = rlenv.TrainConfig(**options, episodes=4, eval_episodes=evaluated, log_dir=tmp_path / "run")
     run = rlenv.train(config.set(episodes_per_update=4, group_size=2))
     assert run.signal == signal.SIGINT and run.result["updates"] == 0
