@@ -22,6 +22,7 @@ from .adapters import adapt, adapted_layers
 from .critic import Critic
 from .decoder import PREFILL
 from .policy import ELEMENTS, GPU_ELEMENTS
+from .shared_beginnings import WORTH_IT
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).
@@ -242,6 +243,12 @@ class _Sizes:
         """Return the bytes of the KV cache."""
         return 2 * self.size * self.text.num_hidden_layers * self.keys * slots * self.work.context
 
+    def shared(self, slots: int, prompts: int) -> int:
+        """Return the bytes of the prompts' keys and values that a step reads once; see `shared_beginnings.py`."""
+        layer = 2 * self.keys * self.work.prompt_length  # numbers of a prompt
+        copies = self.work.device == "cpu" and self.size > 2 and (slots - prompts) * layer >= WORTH_IT
+        return self.size * self.text.num_hidden_layers * layer * prompts if copies else 0
+
     def step(self, slots: int) -> int:
         """Return the bytes of choosing a token in every slot."""
         return 20 * slots * self.text.vocab_size
@@ -254,7 +261,8 @@ class _Sizes:
         replies = min(slots * work.reply_length, max(PREFILL, work.reply_length))
         gradients = 0 if self.masters else self.gradients  # master weights drop theirs after a step
         reference = self.whole if self.reference else 0  # put together after acting
-        added = max(self.cache(slots) + max(self.step(slots) + token * replies, read), reference)
+        step = self.step(slots) + token * replies + self.shared(slots, prompts)
+        added = max(self.cache(slots) + max(step, read), reference)
         return self.held + gradients + self.whole + self.acting_copy + added
 
 
