@@ -10,7 +10,7 @@ from diagonal import slow
 from inprocess import done
 from runs import SHARED, arguments, differences, everything, finished_run
 
-from rlenv._scripts.jobs import job
+from rlenv._scripts.jobs import imitation
 from rlenv._scripts.jobs.callbacks import ShowProgress
 from rlenv._scripts.run.folder import choose
 from rlenv.agents import Agent, files
@@ -23,7 +23,11 @@ def run(folder, *more, world="pole"):
 
 KILLS = [  # the run, and the call of a function that ends it
     *(("pole", files, "_sync_tree", 3), ("pole", ShowProgress, "_on_step", 60)),
-    *(slow("text", job, "log_scalar", 2), slow("text", files, "_sync_tree", 1), slow("text", files, "_sync_tree", 4)),
+    *(
+        slow("text", imitation, "log_scalar", 2),
+        slow("text", files, "_sync_tree", 1),
+        slow("text", files, "_sync_tree", 4),
+    ),
 ]
 
 

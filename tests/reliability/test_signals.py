@@ -13,7 +13,7 @@ from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
 import rlenv
-from rlenv._scripts.jobs import callbacks, job, session
+from rlenv._scripts.jobs import callbacks, imitation, session
 from rlenv._scripts.process import progress
 from rlenv.agents import Agent, files
 
@@ -48,7 +48,7 @@ def within(call, send):
 
 
 PHASES = {  # the run, the function that is decorated, and which of its calls sends
-    "warm start": ("text", job, "log_scalar", at, 2),
+    "warm start": ("text", imitation, "log_scalar", at, 2),
     "first evaluation": ("text", session, "run_evaluation", within, 1),
     "training": ("pole", callbacks.ShowProgress, "_on_step", at, 4),
     "evaluation": ("pole", session, "run_evaluation", within, 2),
