@@ -44,7 +44,7 @@ class Verdict:
         success: whether it counts as solved; None if the verifier's `success_reward` decides.
 
     Raises:
-        ValueError: if the reward is no number, NaN or beyond ±3.4e38, or for an unknown status.
+        ValueError: if the reward is not a number, NaN or beyond ±3.4e38, or for an unknown status.
     """
 
     reward: float

@@ -1,6 +1,6 @@
 """Attention of a decode step whose contexts share beginnings: a group's prompt is read once, not by each episode.
 
-With long prompts a step spends most of its time on reading keys and values, each row its own copy of the prompt's. The
+With long prompts, a step spends most of its time on reading keys and values, each row its own copy of the prompt's. The
 scores of the beginning and of the rest are made apart and go into one softmax, so the result is the same.
 """
 

@@ -28,7 +28,7 @@ def render(template: str, /, **facts: Any) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """Return what compiles the templates, each once."""
+    """Return the environment of the templates, which compiles each once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # on use: they take long
 
     environment = Environment(
