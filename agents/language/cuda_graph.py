@@ -17,8 +17,9 @@ from typing_extensions import override
 from ..devices import to_device
 from ..policies.choosing import Source
 from .acting_copy import acting_copy, refresh
-from .decoder import Decoder, newest_tokens
+from .decoder import Decoder
 from .kv_cache import SlotCache
+from .seats import OwnRows, newest_tokens
 
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 Run = Callable[[], None]
@@ -83,7 +84,8 @@ class CapturedDecoder(Decoder):
 
     def __init__(self, capture: Capture, choose: Choose, *parts: Any) -> None:
         super().__init__(*parts)
-        self._row_of_slot, self.capture, self.cache, self.choose = None, capture, capture.cache, choose
+        self.capture, self.cache, self.choose = capture, capture.cache, choose
+        self._seats = OwnRows(self.num_slots, self.cache)  # of the capture's cache
         self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
         self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
@@ -17,7 +16,8 @@ from .acting_copy import is_changed
 from .attention import Masks
 from .kv_cache import SlotCache
 from .prefix_sharing import takes_forests
-from .shared_beginnings import WORTH_IT, Beginnings, attention_with
+from .seats import OwnRows, SharedRows, differs, newest_tokens
+from .shared_beginnings import attention_with
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
@@ -27,9 +27,7 @@ COLLECTORS = ("merge_with_config_defaults", "capture_outputs")  # decorators of 
 class Decoder:
     """The state of acting in B slots during one rollout: prompts are read once, then each slot's newest token.
 
-    On a CPU each distinct context of the slots that play has a row in the cache, always the first ones. So the episodes
-    of a group are computed once as long as they choose the same tokens, and then get copies of the row. Elsewhere each
-    slot has the row of its number, since the host would have to wait to learn who plays and what was chosen.
+    Its seats tell which row of the cache each slot has.
 
     Args:
         model: the one that acts; see `acting_copy`.
@@ -59,19 +57,9 @@ class Decoder:
         self._weights = list(source.parameters())
         self._version = self._present_version()
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
-        # The row of each slot [B], -1 for none, and the first slot of each row [R]; None if these are the same numbers.
-        self._row_of_slot: torch.Tensor | None = None
-        self._slot_of_row: torch.Tensor | None = None
-        self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
-        # The number and the length of the context that each slot began with [2, B], and what rows share of these.
-        self._begun, self._beginnings = np.zeros((2, num_slots), dtype=np.int64), 0
-        self._shared: Beginnings | None = None
-        self._on_cpu = model.device.type == "cpu"
-        self._shares = share_prefixes and self._on_cpu and takes_forests(model) and model.dtype not in HALVES
-        if self._on_cpu:
-            self._row_of_slot = torch.full((num_slots,), -1)
-        else:
-            self.cache.use(num_slots)
+        seats = SharedRows if model.device.type == "cpu" else OwnRows
+        self._seats: OwnRows = seats(num_slots, self.cache)
+        self._shares = share_prefixes and takes_forests(model) and model.dtype not in HALVES
 
     def is_old(self) -> bool:
         """Return whether the weights have changed since this was made."""
@@ -115,95 +103,22 @@ class Decoder:
                 0 or less for none, None for none in all slots.
         """
         self.is_new = False
-        new, going = self._seat(tokens, lengths, starts, playing, appended)
+        new, going = self._seats.take(tokens, lengths, starts, playing, appended)
         begun = None
         if len(new):
             there = to_device(new, tokens.device)
-            _, begun = self._prefill(tokens, lengths, there, self._rows(there))
+            _, begun = self._prefill(tokens, lengths, there, self._seats.rows(there))
         if begun is None or going.any():
             self._read_replies(tokens, lengths, going, appended)
-            newest, positions = newest_tokens(tokens, lengths), lengths - 1
-            if self._slot_of_row is not None:
-                newest, positions = newest[self._slot_of_row], positions[self._slot_of_row]
+            newest, positions = self._seats.by_row(newest_tokens(tokens, lengths)), self._seats.by_row(lengths - 1)
             with self._attention():
                 begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
-        return begun if self._slot_of_row is None else begun[self._rows(torch.arange(self.num_slots))]
-
-    def _seat(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        appended: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the first rows to the distinct contexts of the slots that play; the arguments are those of `logits`.
-
-        Returns:
-            The slots to read whole, one for each distinct context [n], and which slots go on, bool [B], on the host.
-        """
-        if not self._on_cpu:
-            return starts.cpu().nonzero()[:, 0], ~starts.cpu()
-        playing = torch.ones_like(starts) if playing is None or not playing.any() else playing
-        if self._alone is not None and torch.equal(playing, self._alone) and not starts.any():
-            return torch.empty(0, dtype=torch.int64), playing
-        assert self._row_of_slot is not None
-        going = playing & ~starts & (self._row_of_slot >= 0)
-        keys = self._keys(tokens, lengths, playing, going, appended)
-        slots = playing.nonzero()[:, 0].numpy()
-        _, first, context = np.unique(keys[slots], return_index=True, return_inverse=True)
-        first = slots[first]  # a slot of each context
-        held = self._row_of_slot.where(going, -1).numpy()[first]
-        rows = _rows_after(held)
-        moved = (held >= 0) & (held != rows)
-        self.cache.use(len(rows))
-        self.cache.copy(torch.from_numpy(held[moved]), torch.from_numpy(rows[moved]), int(lengths.max()))
-        self._row_of_slot = torch.full((self.num_slots,), -1)
-        self._row_of_slot[slots] = torch.from_numpy(rows[context])
-        slot_of_row = first[np.argsort(rows)]
-        in_order = np.array_equal(slot_of_row, np.arange(self.num_slots))
-        self._slot_of_row = None if in_order else torch.from_numpy(slot_of_row)
-        self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
-        new = held[context] < 0
-        self._begun[:, slots[new]] = self._beginnings + context[new], lengths[slots[new]]
-        self._beginnings += len(rows)
-        if self._shared and (new.any() or moved.any() or len(rows) != len(self._shared.place)):
-            self._shared = None  # otherwise each row holds what it held, also if several slots have it
-        return torch.from_numpy(first[held < 0]), going
+        return self._seats.by_slot(begun)
 
     def _attention(self) -> AbstractContextManager[None]:
         """Return the context of a step: attention that reads shared beginnings once, where that saves enough."""
-        if not self._shares:
-            return nullcontext()
-        slots = slice(None) if self._slot_of_row is None else self._slot_of_row.numpy()
-        numbers, widths = self._begun[:, slots]
-        if len(widths) * int(widths.min()) * self.cache.per_token < WORTH_IT:  # quickly told
-            return nullcontext()
-        self._shared = self._shared or Beginnings.of(numbers, widths)
-        spares = self._shared.spared * self.cache.per_token
-        return attention_with(self._shared, self.model) if spares >= WORTH_IT else nullcontext()
-
-    def _keys(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        playing: torch.Tensor,
-        going: torch.Tensor,
-        appended: torch.Tensor | None,
-    ) -> np.ndarray:
-        """Return a number for each slot [B]; those of two slots that play are equal only if their contexts are."""
-        assert self._row_of_slot is not None
-        newest, new = newest_tokens(tokens, lengths), playing & ~going
-        keys = (self._row_of_slot * (tokens.shape[1] + 1) + lengths) * (newest.max() + 1) + newest
-        if appended is not None:  # their replies may differ
-            keys = keys.where(appended <= 0, torch.arange(self.num_slots) - 2 * self.num_slots)
-        if new.any():
-            keys[new] = _differs(tokens[new], lengths[new]).cumsum(0) - self.num_slots - 1  # below 0
-        return keys.numpy()
-
-    def _rows(self, slots: torch.Tensor) -> torch.Tensor:
-        """Return the row of each of these slots [n]; any of a slot that has none."""
-        return slots if self._row_of_slot is None else self._row_of_slot[slots]
+        beginnings = self._seats.beginnings() if self._shares else None
+        return attention_with(beginnings, self.model) if beginnings else nullcontext()
 
     def _read_replies(
         self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None
@@ -224,7 +139,7 @@ class Decoder:
         device, longest = tokens.device, int(appended[answered].max())
         slots = to_device(answered, device)
         (ends,) = to_host(lengths[slots])
-        rows, behind = self._rows(slots), torch.arange(longest) - longest
+        rows, behind = self._seats.rows(slots), torch.arange(longest) - longest
         columns = (ends - 1)[:, None] + behind  # [n, Q]
         unread = behind >= -appended[answered, None]
         for part in torch.arange(len(ends)).split(max(PREFILL // longest, 1)):
@@ -262,8 +177,8 @@ class Decoder:
         """
         contexts, counts = to_host(tokens[slots], lengths[slots])
         first, last = torch.stack(counts.aminmax()).tolist()
-        differs = _differs(contexts, counts)
-        distinct, sources = contexts[differs, :last], differs.cumsum(0) - 1
+        new = differs(contexts, counts)
+        distinct, sources = contexts[new, :last], new.cumsum(0) - 1
         same, at_once = _common_width(distinct, first - 1), max(PREFILL // last, 1)
         starts = torch.arange(0, len(distinct), at_once)
         ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
@@ -332,34 +247,6 @@ def without_collecting(trunk: PreTrainedModel) -> Callable[..., Any]:
     while forward.__code__.co_qualname.partition(".")[0] in COLLECTORS:
         forward = forward.__wrapped__
     return partial(forward, trunk)
-
-
-def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return the last token of each context [B]."""
-    return tokens.gather(1, lengths[:, None] - 1)[:, 0]
-
-
-def _rows_after(held: np.ndarray) -> np.ndarray:
-    """Return the row of each context, the first C rows [C]: one context of a row stays there, others go to free rows.
-
-    Args:
-        held: the row that each context goes on from [C]; -1 for none.
-    """
-    origins, one = np.unique(held, return_index=True)
-    stays = one[(origins >= 0) & (origins < len(held))]
-    goes, free = np.ones((2, len(held)), dtype=bool)
-    goes[stays] = free[held[stays]] = False
-    rows = held.copy()
-    rows[goes] = np.flatnonzero(free)
-    return rows
-
-
-def _differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return whether each context [n, L] of these lengths [n] differs from the one before it, bool [n]."""
-    contexts = contexts[:, : int(lengths.max())]
-    beyond = torch.arange(contexts.shape[1]) >= lengths[:, None]
-    known = contexts.masked_fill(beyond, -1)
-    return torch.cat([torch.ones(1, dtype=torch.bool), (known[1:] != known[:-1]).any(1)])
 
 
 def _common_width(contexts: torch.Tensor, most: int) -> int:

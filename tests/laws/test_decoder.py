@@ -16,7 +16,7 @@ from identity_checks import EXACT, ROUNDING, assert_close, check_law
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading, shared_beginnings
+from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading, seats, shared_beginnings
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
 
@@ -56,8 +56,8 @@ CASES = {
     "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
     "a beginning": case("mistral", slots=9, patches=[(decoder, "SHARED", 1)], env=BEGINNING),
-    "shared prompts": case("llama", slots=9, patches=[(decoder, "WORTH_IT", 1)], env={"group_size": 3}),
-    "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(decoder, "WORTH_IT", 1)], env=HALVES),
+    "shared prompts": case("llama", slots=9, patches=[(seats, "WORTH_IT", 1)], env={"group_size": 3}),
+    "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(seats, "WORTH_IT", 1)], env=HALVES),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
     "captured": case("llama", patches=[*CAPTURED, (cuda_graph, "BUCKET", 4)]),
 }
@@ -152,7 +152,7 @@ def test_whoever_plays_pauses_restarts_or_is_answered_acts_by_its_own_context(
             patch.setattr(*place)
         patch.setattr(decoder, "PREFILL", sizes[0])
         patch.setattr(cuda_graph, "BUCKET", sizes[1])
-        patch.setattr(decoder, "WORTH_IT", 1 if told else decoder.WORTH_IT)
+        patch.setattr(seats, "WORTH_IT", 1 if told else seats.WORTH_IT)
         policy, generator = policy_of(name), torch.Generator().manual_seed(0)
         contexts, playing = [list(prompt) for prompt in first], ALL.clone()  # which its owner changes
         actions, state = acted(policy, contexts, None, ALL, generator=generator)
@@ -204,7 +204,7 @@ def test_equal_contexts_are_computed_once_until_they_differ(monkeypatch):
 
 def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(monkeypatch):
     made, of = [], shared_beginnings.Beginnings.of
-    monkeypatch.setattr(decoder, "WORTH_IT", 1)
+    monkeypatch.setattr(seats, "WORTH_IT", 1)
     monkeypatch.setattr(shared_beginnings.Beginnings, "of", lambda *parts: made.append(of(*parts)) or made[-1])
     policy, contexts, state, found = policy_of(), [[1, 2, 3]] * SLOTS, None, []
     for more in ([[]] * SLOTS, [[4], [4], [4], [5], [5], [5]], *[[[6]] * SLOTS] * 3, [[6], [7], *[[6]] * 4]):
@@ -216,7 +216,7 @@ def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(mon
 
 def test_two_threads_act_with_one_policy_that_reads_shared_prompts_once(monkeypatch):
     """Attention is chosen by the configuration of the model, which threads share."""
-    monkeypatch.setattr(decoder, "WORTH_IT", 1)
+    monkeypatch.setattr(seats, "WORTH_IT", 1)
     policy = policy_of()
 
     def play(seed):

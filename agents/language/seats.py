@@ -1,0 +1,174 @@
+"""Which row of a decoder's cache holds the context of each slot."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+from .kv_cache import SlotCache
+from .shared_beginnings import WORTH_IT, Beginnings
+
+
+class OwnRows:
+    """The seats of an accelerator: each slot has the row of its number.
+
+    Another order would depend on who plays and what was chosen, and the host would have to wait to learn it.
+
+    Args:
+        num_slots: B.
+        cache: whose rows the slots have.
+    """
+
+    def __init__(self, num_slots: int, cache: SlotCache) -> None:
+        cache.use(num_slots)
+
+    def take(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        appended: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the slots to read whole [n], and which slots go on, bool [B]; both on the host."""
+        return starts.cpu().nonzero()[:, 0], ~starts.cpu()
+
+    def rows(self, slots: torch.Tensor) -> torch.Tensor:
+        """Return the row of each of these slots [n]."""
+        return slots
+
+    def by_row(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values of the rows [R], given those of the slots [B]."""
+        return values
+
+    def by_slot(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values of the slots [B, ...], given those of the rows [R, ...]; any for a slot without row."""
+        return values
+
+    def beginnings(self) -> Beginnings | None:
+        """Return the beginnings that rows share; None if it is not known or not worth it to read them once."""
+        return None
+
+
+class SharedRows(OwnRows):
+    """The seats of a CPU: each distinct context of the slots that play has a row, always the first ones.
+
+    So the episodes of a group are computed once as long as they choose the same tokens, and then get copies of the row.
+    """
+
+    def __init__(self, num_slots: int, cache: SlotCache) -> None:
+        super().__init__(0, cache)
+        self._cache = cache
+        self._row_of_slot = torch.full((num_slots,), -1)  # -1 for none
+        self._slot_of_row: torch.Tensor | None = None  # the first slot of each row [R]; None if R = B, in order
+        self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
+        # The number and the length of the context that each slot began with [2, B], and what rows share of these.
+        self._begun, self._numbered = np.zeros((2, num_slots), dtype=np.int64), 0
+        self._shared: Beginnings | None = None
+
+    @override
+    def take(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        appended: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give the first rows to the distinct contexts of the slots that play; the arguments are a decoder's.
+
+        Returns:
+            The slots to read whole, one for each new context [n], and which slots go on, bool [B].
+        """
+        playing = torch.ones_like(starts) if playing is None or not playing.any() else playing
+        if self._alone is not None and torch.equal(playing, self._alone) and not starts.any():
+            return torch.empty(0, dtype=torch.int64), playing
+        going = playing & ~starts & (self._row_of_slot >= 0)
+        keys = self._keys(tokens, lengths, playing, going, appended)
+        slots = playing.nonzero()[:, 0].numpy()
+        _, first, context = np.unique(keys[slots], return_index=True, return_inverse=True)
+        first = slots[first]  # a slot of each context
+        held = self._row_of_slot.where(going, -1).numpy()[first]
+        rows = _rows_after(held)
+        moved = (held >= 0) & (held != rows)
+        self._cache.use(len(rows))
+        self._cache.copy(torch.from_numpy(held[moved]), torch.from_numpy(rows[moved]), int(lengths.max()))
+        self._row_of_slot = torch.full_like(self._row_of_slot, -1)
+        self._row_of_slot[slots] = torch.from_numpy(rows[context])
+        slot_of_row = first[np.argsort(rows)]
+        in_order = np.array_equal(slot_of_row, np.arange(len(starts)))
+        self._slot_of_row = None if in_order else torch.from_numpy(slot_of_row)
+        self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
+        new = held[context] < 0
+        self._begun[:, slots[new]] = self._numbered + context[new], lengths[slots[new]]
+        self._numbered += len(rows)
+        if self._shared and (new.any() or moved.any() or len(rows) != len(self._shared.place)):
+            self._shared = None  # otherwise each row holds what it held, also if several slots have it
+        return torch.from_numpy(first[held < 0]), going
+
+    def _keys(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        playing: torch.Tensor,
+        going: torch.Tensor,
+        appended: torch.Tensor | None,
+    ) -> np.ndarray:
+        """Return a number for each slot [B]; those of two slots that play are equal only if their contexts are."""
+        newest, new = newest_tokens(tokens, lengths), playing & ~going
+        keys = (self._row_of_slot * (tokens.shape[1] + 1) + lengths) * (newest.max() + 1) + newest
+        if appended is not None:  # their replies may differ
+            keys = keys.where(appended <= 0, torch.arange(len(keys)) - 2 * len(keys))
+        if new.any():
+            keys[new] = differs(tokens[new], lengths[new]).cumsum(0) - len(keys) - 1  # below 0
+        return keys.numpy()
+
+    @override
+    def rows(self, slots: torch.Tensor) -> torch.Tensor:
+        return self._row_of_slot[slots]
+
+    @override
+    def by_row(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self._slot_of_row is None else values[self._slot_of_row]
+
+    @override
+    def by_slot(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self._slot_of_row is None else values[self._row_of_slot]
+
+    @override
+    def beginnings(self) -> Beginnings | None:
+        slots = slice(None) if self._slot_of_row is None else self._slot_of_row.numpy()
+        numbers, widths = self._begun[:, slots]
+        if len(widths) * int(widths.min()) * self._cache.per_token < WORTH_IT:  # quickly told
+            return None
+        self._shared = self._shared or Beginnings.of(numbers, widths)
+        return self._shared if self._shared.spared * self._cache.per_token >= WORTH_IT else None
+
+
+def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return the last token of each context [B]."""
+    return tokens.gather(1, lengths[:, None] - 1)[:, 0]
+
+
+def differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return whether each context [n, L] of these lengths [n] differs from the one before it, bool [n]."""
+    contexts = contexts[:, : int(lengths.max())]
+    beyond = torch.arange(contexts.shape[1]) >= lengths[:, None]
+    known = contexts.masked_fill(beyond, -1)
+    return torch.cat([torch.ones(1, dtype=torch.bool), (known[1:] != known[:-1]).any(1)])
+
+
+def _rows_after(held: np.ndarray) -> np.ndarray:
+    """Return the row of each context, the first C rows [C]: one context of a row stays there, others go to free rows.
+
+    Args:
+        held: the row that each context goes on from [C]; -1 for none.
+    """
+    origins, one = np.unique(held, return_index=True)
+    stays = one[(origins >= 0) & (origins < len(held))]
+    goes, free = np.ones((2, len(held)), dtype=bool)
+    goes[stays] = free[held[stays]] = False
+    rows = held.copy()
+    rows[goes] = np.flatnonzero(free)
+    return rows
