@@ -104,7 +104,7 @@ class Agent(Loop):
         """
         from . import evaluation
 
-        num_episodes = check_count("num_episodes", num_episodes, low=processes.size())
+        num_episodes = check_count("num_episodes", num_episodes)
         started = time.perf_counter()
         own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
         with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:

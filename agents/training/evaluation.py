@@ -64,6 +64,8 @@ def evaluate(
     count = processes.share(num_episodes, collector.envs.metadata.get("group_size") or 1)
 
     def play(acting: Any) -> tuple[Rollout | None, str]:
+        if not count:  # there are more processes than groups
+            return None, ""
         rollout = collector.collect(acting, count, generator, deterministic, on_step, progress)
         if rollout is None:
             raise ValueError("on_step must return True, or raise an exception to end the evaluation")
@@ -71,7 +73,8 @@ def evaluate(
 
     with gathered(policy) if player is None else player.acting() as acting:
         parts = processes.on_all(lambda: play(acting or policy))
-    rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
+    found = [part for part, _ in parts if part is not None]
+    rollout = whole_of(collector.envs, found, policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
 

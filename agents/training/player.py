@@ -75,7 +75,7 @@ def played(agent: Any, collector: Collector, *how: Any) -> Part:
 
 def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
     """Return the rollouts of all processes as one; see `processes.merge_rollouts`."""
-    if len(parts) == 1:
+    if processes.size() == 1:
         return parts[0]
     numbered = env.metadata.get("group_size") is None or shares_stream(env)
     return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
