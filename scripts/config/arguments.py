@@ -136,7 +136,7 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
     values["tokenizer"] = _tokenizer(config.tokenizer, of_model, model, before)
     if config.chat_template is not None:
         values["chat_template"] = read_template(config.chat_template)  # the checkpoint keeps the text
-    values = {name: each for name, each in values.items() if name in config.chosen or each not in (usual[name], {})}
+    values = {name: each for name, each in values.items() if each not in (usual[name], {})}
     values |= {"verifier": config.verifier, "verifier_kwargs": config.verifier_kwargs | unsafe}
     return ({} if demonstrated is None else {"first_problem": demonstrated}) | values | dict(env_kwargs)
 

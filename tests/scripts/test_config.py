@@ -11,6 +11,7 @@ import pytest
 from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
+from rlenv._scripts.config.arguments import env_arguments
 from rlenv._scripts.config.base import Config, options_of
 from rlenv._settings import declared_by
 from rlenv.agents import GRPO, PPO, RLOO
@@ -56,6 +57,12 @@ def test_a_file_of_what_is_not_the_default_is_read_back_as_it_was_meant(tmp_path
     again = rlenv.TrainConfig.from_file(tmp_path / "options.json")
     assert again.flat() == config.flat() and again.typed == frozenset()
     assert again.chosen == {*options, "settings", *settings}
+
+
+def test_a_run_that_begins_again_makes_the_environment_of_its_options_whether_these_are_defaults_or_not():
+    options = {"test_fraction": 0.2, "ask": False, "long_prompts": "skip", "problems": None, "max_new_tokens": 7}
+    made = [env_arguments(rlenv.TrainConfig(**some), "TextGen-v0", {}) for some in (options, {"max_new_tokens": 7})]
+    assert made[0] == made[1]
 
 
 def test_numbers_of_a_file_need_no_point(tmp_path):
