@@ -14,7 +14,6 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 
 from rlenv._checks import check_count
 
-from .. import processes
 from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
