@@ -29,7 +29,7 @@ def table(names: list[str]) -> str:
     for name in names:
         found = pydoc.locate(name)
         file = Path(inspect.getfile(found)).resolve().relative_to(ROOT).as_posix()
-        link = f"[{Path(file).name}](../../{file})"
+        link = f"[`{Path(file).name}`](../../{file})"
         rows.append(f"| [`{name.rpartition('.')[2]}`](#{name}) | {first_sentence(found)} | {link} |")
     return "\n".join(rows)
 

@@ -107,6 +107,17 @@ def test_the_shell_block_of_the_readme_does_what_its_comments_say(tmp_path):
     assert re.search(rf"success +\| {last:.3f} ", said) and "pass@16" in said and "maj@16" in said
 
 
+TAG = re.compile(r"</?(\w+)[^>\n]*>")
+HTML = {"details", "summary", "div", "picture", "source", "img"}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_tag_of_the_page_is_meant_as_html(name):
+    """A browser shows nothing of the others: what looks like a tag belongs into backticks."""
+    text = re.sub(r"```.*?```|^ {4}.*?$|(`+).+?\1", "", PAGES[name], flags=re.DOTALL | re.MULTILINE)
+    assert set(TAG.findall(text)) <= HTML
+
+
 def test_every_link_leads_to_a_file():
     for page in FILES:
         text = page.read_text(encoding="utf-8")
