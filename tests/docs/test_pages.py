@@ -1,19 +1,16 @@
 """Every code block of README.md, the guides and docs/**/*.md runs, or could (see support/pages.py); links resolve."""
 
 import ast
-import csv
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from loaded import loaded
-from pages import DIRECTIVE, MODEL, ROOT, Block, blocks, check_rlenv, commands, run_page
+from pages import DIRECTIVE, MODEL, ROOT, Block, blocks, check_rlenv, commands, run_command, run_page
 from tiny_models import write_chat_model
 
 from rlenv._scripts.main import main
@@ -90,21 +87,16 @@ def test_the_blocks_of_the_page_could_run_and_its_comments_are_known(name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_shell_block_of_the_readme_does_what_its_comments_say(tmp_path):
-    (block,) = [block.text for block in blocks(PAGES["README.md"]) if block.text.startswith("seq")]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    script = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(script, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    (before, first, last) = map(float, re.findall(r"^(?:before|after): +success ([\d.]+)", said, re.MULTILINE))
-    assert before < 0.6 and first > before + 0.1 and last > first + 0.05, "imitation, the reward, the reward for longer"
-    with (tmp_path / "runs/next/progress.csv").open(newline="") as log:
-        episodes = [int(row["time/episodes"]) for row in csv.DictReader(log) if row["time/episodes"]]
-    assert episodes == sorted(episodes) and episodes[0] <= 16384 < episodes[-1] == 65536, "it went on, in one log"
-    assert "runs/next: nothing found" in said
-    assert re.search(rf"success +\| {last:.3f} ", said) and "pass@16" in said and "maj@16" in said
+@pytest.mark.usefixtures("page_folder")
+def test_the_commands_of_the_readme_train_a_model_folder_on_a_file_with_a_reward_function():
+    (block,) = [each for each in blocks(PAGES["README.md"]) if "--problems mine.jsonl" in each.text]
+    write_chat_model(MODEL, context=256)
+    Path("rewards.py").write_text("def f(completions, **columns):\n  return [len(each) / 8 for each in completions]\n")
+    Path("mine.jsonl").write_text("".join(f'{{"prompt": "{n} + 1 =", "answer": "{n + 1}"}}\n' for n in range(40)))
+    for words in commands(block._replace(text=block.text.replace("ID", str(MODEL)))):
+        smaller = ["--episodes", "64", "--max-new-tokens", "4"] if "train" in words else []
+        run_command(words + smaller, "README.md", 0)
+    assert Path("my-model/config.json").is_file()
 
 
 TAG = re.compile(r"</?(\w+)[^>\n]*>")

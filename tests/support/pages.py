@@ -73,7 +73,7 @@ def blocks(text):
             body = [each.removeprefix(fence[1]) for each in lines[begin + 1 : at]]
             found.append(Block(fence[3], "\n".join(body) + "\n", begin + 1, directives))
             directives, at = {}, at + 1
-        elif line.startswith("    ") and line.split()[0] in (*COMMANDS, "#", "seq"):
+        elif line.startswith("    ") and line.split()[0] in (*COMMANDS, "#"):
             while at < len(lines) and lines[at].startswith("    "):
                 at += 1
             found.append(Block("", "\n".join(each[4:] for each in lines[begin:at]) + "\n", begin + 1, directives))
