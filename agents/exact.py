@@ -86,11 +86,6 @@ class World:
         longer = [[(*prefix, token) for token in range(self.tokens)] for prefix in self.prefixes]
         return np.array([[numbers.get(sequence, -1) for sequence in row] for row in longer])
 
-    @cached_property
-    def turn_ends(self) -> torch.Tensor:
-        """Which tokens end a turn, bool [S, V]."""
-        return torch.tensor([[self.ends((*prefix, t))[0] for t in range(self.tokens)] for prefix in self.prefixes])
-
     def at_the_end(self, rewards: torch.Tensor) -> torch.Tensor:
         """Return rewards [..., S, V] of the tokens that finish the completions with these rewards [..., C]."""
         table = rewards.new_zeros(*rewards.shape[:-1], len(self.prefixes), self.tokens)
