@@ -196,6 +196,8 @@ def test_a_schema_may_stand_in_a_file(tmp_path):
     path.write_text(json.dumps(BOOK))
     assert JsonSchema(str(path)).verify(SIX, EMMA).reward == 1.0
     assert make_verifier(f"json_schema:{path}").verify(SIX, "{}").reward == 0.0
+    listed = Problem("?", metadata={"schema": path.read_text()})  # a column of texts
+    assert [JsonSchema().verify(listed, said).reward for said in (EMMA, "{}")] == [1.0, 0.0]
 
 
 def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():

@@ -373,6 +373,8 @@ def test_a_schema_or_pattern_of_a_problem_is_an_error_of_its_verdict(monkeypatch
             said = check_refused(of(name), {column: value}, ())
             assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "error", said)
         assert make_verifier(name).verify(Problem("p"), "3").status == "error", "there is none"
+    cut = make_verifier("json_schema").verify(Problem("p", metadata={"schema": '{"type":'}), "3")
+    assert (cut.reward, cut.status) == (0.0, "error") and "no JSON" in cut.reason
 
 
 def test_a_folder_that_is_no_reward_model_is_named(tmp_path):

@@ -40,8 +40,8 @@ class JsonSchema(Verifier):
 
     "format" is checked for date, email (a text with @), ipv4, ipv6 and uuid; others are ignored, as JSON Schema allows.
 
-    The problem's metadata may have a "schema", which is used first. A schema may refer to its own parts
-    (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
+    The problem's metadata may have a "schema", a mapping or JSON text, which is used first. A schema may refer to its
+    own parts (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
 
     Prompts and alphabet: from the listed problems; the answer, if any, is a
     document that the schema accepts. Not caught: whatever the schema lets through; without "required" and
@@ -108,13 +108,18 @@ def read_json(text: str) -> Any:
 
 
 def validator(schema: Any) -> Any:
-    """Return a validator for a schema; it loads nothing from outside.
+    """Return a validator for a schema, a mapping or JSON text; it loads nothing from outside.
 
     Raises:
         ValueError: if the schema is none, or refers to something outside of it.
     """
+    if isinstance(schema, str):  # tables of Arrow and CSV have no mappings of different keys
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"json_schema: the schema {schema!r:.100} is no JSON: {error}") from error
     if not isinstance(schema, Mapping):
-        raise ValueError(f"json_schema: a schema is a mapping such as {{'type': 'object'}}, got {schema!r}")
+        raise ValueError(f"json_schema: a schema is a mapping such as {{'type': 'object'}}, got {schema!r:.100}")
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
