@@ -17,7 +17,7 @@ from typing import Any
 from .conversation import NOT_UNICODE, Message, as_conversation, is_unicode, shown, text_of
 
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # by the names that rows give them
-_LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
+_LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})(?:\.0)?", re.IGNORECASE)  # pandas writes 3.0 beside empty cells
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Problem:
             raise ValueError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
         metadata.pop("prompt", None)
         metadata.pop("answer", None)
-        if metadata.get("level") == "Level ?":  # as of two problems of MATH
-            del metadata["level"]
+        if metadata.get("level") in ("Level ?", "", None):  # of two problems of MATH; an empty cell of CSV; null
+            metadata.pop("level", None)
         if "split" in metadata:
             metadata["split"] = as_split(metadata["split"])
         if "level" in metadata:
@@ -161,12 +161,12 @@ def _answer(value: Any) -> str:
 
 
 def as_split(value: Any) -> str | None:
-    """Return the split, train or test, that a row names; None if it names none.
+    """Return the split, train or test, that a row names; None if it is null or empty.
 
     Raises:
         ValueError: if it is unknown.
     """
-    if value is None:
+    if value in (None, ""):
         return None
     if not isinstance(value, str) or value not in NAMED_SPLITS:
         raise ValueError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(value)}")

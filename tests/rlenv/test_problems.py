@@ -152,7 +152,7 @@ def test_numbers_of_numpy_are_answers():
         ),
         *(
             ({"prompt": "a", "hard": written}, {"columns": {"level": "hard"}}, Problem("a", "", {"level": level}))
-            for written, level in ((1, 1), (12, 12), ("3", 3), (2.0, 2), ("Level 5", 5))
+            for written, level in ((1, 1), (12, 12), ("3", 3), (2.0, 2), ("2.0", 2), ("Level 5", 5))
         ),
         (
             {"q": "a", "messages": [USER]},
@@ -163,6 +163,13 @@ def test_numbers_of_numpy_are_answers():
 )
 def test_columns_templates_and_levels_make_the_problem(tmp_path, row, settings, problem):
     assert list(load_problems(write_lines(tmp_path / "p.jsonl", [row]), **settings)) == [problem]
+
+
+def test_an_empty_cell_names_neither_split_nor_level(tmp_path):
+    (tmp_path / "p.csv").write_text("prompt,split,level\na,train,1\nb,,\n")
+    rows = [{"prompt": "a", "split": "train", "level": 1}, {"prompt": "b", "split": None, "level": None}]
+    named = [Problem("a", "", {"split": "train", "level": 1}), Problem("b", "", {"split": None})]
+    assert list(load_problems(tmp_path / "p.csv")) == named == list(listed_problems(ProblemFile(problems=rows)))
 
 
 @pytest.mark.parametrize("column", ["prompt", "messages", "turns"])
