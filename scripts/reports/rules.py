@@ -262,12 +262,22 @@ def cut_off(run: History) -> bool:
 
 @rule(
     metrics=("rollout/failed_frac", "rollout/timeout_frac", "rollout/error_frac", "rollout/not_applicable_frac"),
-    fix="raise --verifier-timeout, use more --verifier-workers, or repair the verifier (rlenv verifiers lint NAME)",
+    fix="read the reason (rlenv verifiers lint NAME --problems FILE): mend the rows without a reference that can be "
+    "read, or the verifier. Of timeouts: raise --verifier-timeout, use more --verifier-workers",
 )
 def verdicts_fail(run: History) -> bool:
     """The verifier fails, and the episodes on which it fails teach nothing."""
     share = run["rollout/failed_frac"]
     return share.values.sum() / max(len(run["train/learning_rate"]), len(share), 1) > FEW_FAILURES  # once any failed
+
+
+@rule(
+    metrics=("train/skipped_updates", "train/learning_rate"),
+    fix="lower --learning-rate; if it is small, see whether observations and rewards are finite",
+)
+def skipped_updates(run: History) -> bool:
+    """Updates were skipped, since a loss, a log-probability or a gradient was not finite."""
+    return run["train/skipped_updates"].last > FEW_FAILURES * run.updates
 
 
 @rule(

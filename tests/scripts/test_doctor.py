@@ -137,6 +137,8 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "a ratio of 1.02": ("acting-differs", text({"train/logp_gap_max": flat(0.02)})),
     "a ratio of 1.02 in 16 bits": ("", text({"train/logp_gap_max": flat(0.02)}, {"dtype": "bfloat16"})),
     "a ratio of 1.02 to the update before": ("", text({"train/logp_gap_max": flat(0.02)}, {"staleness": 1})),
+    "every tenth update skipped": ("skipped-updates", text({"train/skipped_updates": line(0, 20)})),
+    "one of 200 updates skipped": ("", text({"train/skipped_updates": flat(1)})),
     "weights of which few count": ("few-carry", text({"train/ess": line(0.9, 0.1)})),
     "weights that are a little unequal": ("", text({"train/ess": line(1, 0.5)})),
     "memory of the training problems": ("held-out-falls-behind", text({HELD_OUT: sparse({0: 0.9, 200: 0.3})})),
