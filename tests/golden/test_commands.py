@@ -421,7 +421,7 @@ def test_an_openenv_server_is_trained_against(folder, monkeypatch):
 @pytest.mark.slow
 def test_compare_runs_every_agent_with_every_seed(folder):
     pole = "--env CartPole-v1 --env-arg max_episode_steps=40 --agents reinforce,rloo --seeds 2 --jobs 2 --device cpu"
-    more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --log-dir compared --json"
+    more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --report --log-dir compared --json"
     report = result_of(command(f"compare {pole} {more}"))
     assert [(row["agent"], row["runs"]) for row in report["rows"]] == [("reinforce", 2), ("rloo", 2)]
     runs = {f"{agent}/seed-{seed}" for agent in ("reinforce", "rloo") for seed in (0, 1)}
