@@ -1,6 +1,7 @@
-"""The citation and the log of changes are of this version; what guides and workflows name exists."""
+"""The citation and the log of changes are of this version; what guides, workflows and the table of bugs name exists."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,10 @@ def test_a_workflow_runs_targets_of_the_makefile(path):
         if "strategy" in job:
             pythons = " ".join(job["strategy"]["matrix"]["python"])
             assert f"PYTHONS ?= {pythons}\n" in makefile
+
+
+def test_what_a_planted_bug_replaces_is_there_once():
+    rows = tomllib.loads((ROOT / "tests/mutations.toml").read_text(encoding="utf-8"))["bug"]
+    edits = [edit for row in rows for edit in (row, *row.get("also", ())) if "find" in edit]
+    texts = {edit["file"]: (ROOT / edit["file"]).read_text(encoding="utf-8") for edit in edits}
+    assert edits and [edit["find"] for edit in edits if texts[edit["file"]].count(edit["find"]) != 1] == []
