@@ -35,9 +35,10 @@ def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
     """Return common x, interquartile mean, minimum and maximum of curves [2, n], each with its own x, as [4, POINTS].
 
     Curves are interpolated linearly. A curve that ends early keeps its last value: without the runs that reached their
-    goal early, the mean would fall.
+    goal early, the mean would fall. If all have the same single x, it is one point: browsers draw a line across the
+    page for a curve of equal points.
     """
-    grid = np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), POINTS)
+    grid = np.unique(np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), POINTS))
     values = np.stack([np.interp(grid, x, y) for x, y in curves], axis=-1)  # [POINTS, runs]
     return np.stack([grid, interquartile_mean(values), values.min(-1), values.max(-1)])
 

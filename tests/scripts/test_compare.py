@@ -283,6 +283,7 @@ def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_las
     assert (low[-1], middle[-1], high[-1]) == (2.0, 3.0, 4.0)
     half = np.argmin(abs(grid - 0.5))
     assert (high[half], low[half]) == pytest.approx((4 * grid[half], grid[half]))
+    assert spread([np.array([[256.0], [each]]) for each in (0.0, 2.0)]).tolist() == [[256], [1], [0], [2]]
 
 
 def test_runs_share_the_gpus_that_are_visible(tmp_path, monkeypatch):
