@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from click.testing import CliRunner
 from loaded import loaded
@@ -45,13 +46,14 @@ def page_folder(monkeypatch, tmp_path):
     monkeypatch.setattr("rlenv.verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a session of Python
-    known = dict(AGENTS)
+    known = [(names, set(names)) for names in (AGENTS, gym.registry)]
     yield
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):  # thousands of modules: no Path of each
             del sys.modules[name]
-    for name in set(AGENTS) - set(known):
-        del AGENTS[name]
+    for names, before in known:
+        for name in set(names) - before:
+            del names[name]
 
 
 @pytest.mark.usefixtures("page_folder")
@@ -61,6 +63,7 @@ def test_the_blocks_of_the_page_run(name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize("name", [name for name in SMALLER if name not in REAL])
 def test_the_page_runs_as_it_is_printed(name):
