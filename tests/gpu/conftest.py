@@ -387,6 +387,8 @@ def pretend_device(name: str = "cuda:0") -> Iterator[PretendDevice]:
     with pytest.MonkeyPatch.context() as patch, device, _Renamed():
         for function, value in pretended.items() if device.named.type == "cuda" else ():
             patch.setattr(torch.cuda, function, value)
+        # An optimizer asks it for its stream, and a build of torch for CUDA then looks for a driver.
+        patch.setattr(torch.accelerator, "current_accelerator", lambda **how: None)
         patch.setattr(torch, "Generator", Generator)
         patch.setattr(torch.Tensor, "pin_memory", _pinned)
         torch.__future__.set_swap_module_params_on_conversion(True)  # parameters stay the same objects
