@@ -47,9 +47,9 @@ def test_the_share_of_the_variance_that_a_critic_explains(values, explained):
 
 
 def test_a_part_of_the_reward_is_one_column_whatever_its_name_and_the_smallest_group_is_logged():
-    rollout = batch_of([[0.0]] * 3, [[1.0]] * 3)
-    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0, 9.0]), "parts/half right": torch.ones(3)}
-    rollout.groups, rollout.status = torch.tensor([0, 0, 0]), torch.tensor([OK, OK, ERROR])
+    rollout = batch_of([[0.0]] * 6, [[1.0]] * 6)
+    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0, 2.0, 2.0, 2.0, 9.0]), "parts/half right": torch.ones(6)}
+    rollout.groups, rollout.status = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([OK, OK, OK, OK, OK, ERROR])
     metrics = rollout_metrics(rollout)
     assert metrics["rollout/group_size_min"] == 2
     assert metrics["rollout/parts/a__b__"] == 2.0 and metrics["rollout/parts/half right"] == 1.0

@@ -1,15 +1,11 @@
-"""Actors in numpy, and of their own: the same as torch's from the same generator."""
+"""Actors in numpy: the same as torch's from the same generator."""
 
 import gymnasium as gym
 import numpy as np
-import pytest
 import torch
-from counting_env import CountingPolicy, counting_envs
 from diagonal import diagonal
-from gymnasium.vector import AutoresetMode
 
 from rlenv.agents import Collector, ControlPolicy, make_envs
-from rlenv.agents.policies.actor import Actor
 from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
@@ -79,28 +75,3 @@ def test_only_cartpole_as_registered_is_stepped_together():
     assert type(make_envs("CartPole-v1", 2, None, skip_finished=True)) is NoAutoresetCartPole
     assert type(make_envs("CartPole-v1", 2, {"sutton_barto_reward": True}, skip_finished=True)) is NoAutoresetVectorEnv
     assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is NoAutoresetVectorEnv
-
-
-# An actor of its own.
-
-
-class InNumpy(Actor):
-    """Does on arrays what `CountingPolicy` does on tensors."""
-
-    def act(self, obs, starts, playing):
-        actions = obs.sum(1).astype(np.int64) % 3
-        return actions, actions, -obs[:, 1]
-
-
-class ActsInNumpy(CountingPolicy):
-    def make_actor(self, *args, **kwargs):
-        return InNumpy()
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_an_actor_of_its_own_makes_the_rollout_that_act_makes(mode):
-    policies = (ActsInNumpy(), CountingPolicy())
-    ours, theirs = (Collector(counting_envs(mode, 2), CPU).collect(policy, 7) for policy in policies)
-    assert ours is not None and theirs is not None
-    for name in ("observations", "actions", "log_probs", "rewards", "mask", "terminated", "truncated"):
-        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name

@@ -2,15 +2,14 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 from chat_families import FAMILIES
 from tiny_models import write_chat_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
-from rlenv.agents import GRPO, LanguageModelPolicy, Reinforce, make_envs
+from rlenv.agents import GRPO, Reinforce, make_envs
 from rlenv.agents.policies.base import weights_digest
 from rlenv.tokenizer import character_tokenizer
 
@@ -49,20 +48,6 @@ def check_refused(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400, error.value
-
-
-def policy_on(folder):
-    envs = make_envs(ENV, 1, {**TEXTS, "tokenizer": CHATML})
-    return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, folder)
-
-
-@pytest.mark.parametrize("name", [str, Path, AutoModelForCausalLM.from_pretrained, policy_on])
-def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
-    agent = GRPO(name(folder), ENV, env_kwargs=TEXTS, **SMALL)
-    task = agent.env.unwrapped.task
-    assert task.encoding.tokenizer.get_vocab() == CHATML.get_vocab()
-    assert agent.origin["env_kwargs"]["tokenizer"] == str(folder)
-    assert task.prompts([0])[0].tokens == CHATML(task.prompts([0])[0].text)["input_ids"]
 
 
 def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):

@@ -99,16 +99,6 @@ def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_arra
     assert reward.tolist() == [0.25, 0.5]
 
 
-def test_end_and_cut_set_the_flags_of_the_specification():
-    env = summing(3, max_new_tokens=2)
-    env.reset(seed=0)
-    env.step([FOUR, FOUR, FOUR])
-    _, reward, terminated, truncated, _ = env.step([SIX, EOS, FOUR])
-    assert reward.tolist() == [1.0, 0.0, 0.0]
-    assert terminated.tolist() == [True, True, True]
-    assert truncated.tolist() == [True, False, True]
-
-
 @pytest.mark.parametrize("group_size", [1, 3, 5])
 def test_a_restart_begins_a_new_group_that_no_running_slot_has_and_keeps_to_the_stream_of_its_seed(group_size):
     env = TextGenVectorEnv(4, verifier="arith", group_size=group_size)

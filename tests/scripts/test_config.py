@@ -73,14 +73,6 @@ def test_numbers_of_a_file_need_no_point(tmp_path):
     assert config.cue == "1e3"
 
 
-def test_an_agent_is_given_with_its_settings(tmp_path):
-    """`agent` and `settings` by themselves, and a class with its settings: one config."""
-    own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
-    chosen = rlenv.TrainConfig(agent=GRPO.config(**own), **SMALL, log_dir=tmp_path / "run")
-    assert chosen.flat() == rlenv.TrainConfig(agent="grpo", settings=own, **SMALL).flat()
-    assert "clip_range" in repr(chosen) and "save_every" not in repr(chosen)
-
-
 def test_the_settings_of_an_agent_are_checked_before_it_is_made():
     assert [*signature(GRPO.config).parameters] == [*signature(GRPO).parameters][2:]
     assert GRPO.config(kl_coef=np.float32(0.5)).settings == {"kl_coef": 0.5}

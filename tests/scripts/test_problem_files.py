@@ -52,20 +52,6 @@ def folder(tmp_path, monkeypatch):
     sys.modules.pop("plain_reward", None)
 
 
-def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, monkeypatch):
-    given = ["--verifier", "plain_reward:exact", *FILE, "--curriculum", 0.9, "--sft-steps", 2, "--sft-examples", 8]
-    trained = result_of(run("train", *SMALL, *given, "--log-dir", "run"))
-    (folder / "elsewhere").mkdir()
-    monkeypatch.chdir(folder / "elsewhere")
-    evaluate = ["evaluate", "../run", "--episodes", 4, "--trust", "--json"]
-    assert result_of(run(*evaluate)) == trained["eval"]
-    again = result_of(run("train", "--config", "../run/config.json", "--log-dir", "again", "--json"))
-    assert again["eval"] == trained["eval"]
-    for name in (folder / "run", folder / "elsewhere" / "again"):
-        kwargs = json.loads((name / "checkpoint" / "agent.json").read_text())["env_kwargs"]
-        assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["curriculum"] == 0.9
-
-
 def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder):
     outcome = run("train", *SMALL, *FILE, "--eval-episodes", 0, "--sft-steps", 0, "--log-dir", "run")
     result = result_of(outcome)
