@@ -28,6 +28,8 @@ HOMES = {place: home for home, place in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 NAMED_BY_FILE = re.compile(r"(?<=\[)[\w/-]+\.md(?=\]\(([^)\s#:]+\.md)[#)])")
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
+INLINE_CODE = re.compile(r"(?<!</span>)<code>[^<\n]+</code>")
+OPTION = re.compile(r"(?<![\w-])--?\w[\w-]*")
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\(?:\[|\()(.*?)\\(?:\]|\))</\1>', re.DOTALL)
 LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml", ".md": "markdown"}
 
@@ -56,7 +58,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn the equations of a page, LaTeX between dollars, into MathML, which browsers set without a script."""
+    """Turn LaTeX between dollars into MathML, which browsers set without a script; keep options in one line.
+
+    Browsers break `--agent` after its hyphens.
+    """
+    text = INLINE_CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), text)
     return EQUATION.sub(lambda found: equation(html.unescape(found[2]), block=found[1] == "div"), text)
 
 
