@@ -39,9 +39,9 @@ class GradientCheck:
     """An agent's expected gradient g beside the true one g*, and the results of the other checks.
 
     Attributes:
-        error: |g - g*| / |g*|.
+        error: `|g - g*| / |g*|`.
         direction: the cosine between g and g*; 0 without a gradient.
-        scale: ⟨g, g*⟩ / ⟨g*, g*⟩.
+        scale: `⟨g, g*⟩ / ⟨g*, g*⟩`.
         noise: the variance of one rollout's gradient, divided by |g*|².
         rollouts: how many there are.
         prompts: the scale of each prompt's part of g; empty unless each has its true direction.
