@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Collector:
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.spell: Callable[[str], torch.Tensor] | None = None
-        self.goes_on: Callable[[], bool] = lambda: True
+        self.goes_on: Callable[[], bool] = partial(bool, True)  # pickle takes no lambda
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = self.steps = 0

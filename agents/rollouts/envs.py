@@ -133,7 +133,7 @@ def make_envs(
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
         slots = NoAutoresetVectorEnv if skip_finished else SyncVectorEnv
-        return slots([lambda: check_env(env)])
+        return slots([partial(check_env, env)])
     if not isinstance(env, str):
         allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
         raise ValueError(f"an environment is {allowed}, got {env!r}")
@@ -147,11 +147,11 @@ def make_envs(
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not vector_only:
             slots = NoAutoresetCartPole if NoAutoresetCartPole.fits(spec, kwargs) else NoAutoresetVectorEnv
-            made: VectorEnv = slots([lambda: make_checked(spec, **kwargs)] * num_envs)
+            made: VectorEnv = slots([partial(make_checked, spec, **kwargs)] * num_envs)
         elif vector_only or spec.vector_entry_point is not None or kwargs.keys() & _HOW_TO_BATCH:
             made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
         else:
-            made = SyncVectorEnv([lambda: make_checked(spec, **kwargs)] * num_envs)
+            made = SyncVectorEnv([partial(make_checked, spec, **kwargs)] * num_envs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
     return made

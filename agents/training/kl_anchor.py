@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Anchor:
     def __init__(self, settings: Any) -> None:
         self.settings, self.reference = settings, None
         self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
-        self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
+        self.copy_of: Callable[[Any], Policy] = methodcaller("frozen_copy")
 
     @property
     def is_compared(self) -> bool:

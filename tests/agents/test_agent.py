@@ -1,7 +1,9 @@
 """The loop: what is no finite number is skipped and counted, every action space trains, budgets of steps are kept."""
 
 import contextlib
+import copy
 import inspect
+import pickle
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -28,6 +30,10 @@ CPU = {"device": "cpu"}
 
 def pole(cls=Reinforce, env="CartPole-v1", **settings):
     return cls("MlpPolicy", env, **CPU, **settings)
+
+
+def pickled(agent):
+    return pickle.loads(pickle.dumps(agent))
 
 
 def weights(agent):
@@ -353,3 +359,20 @@ def test_an_evaluation_may_have_longer_contexts_than_the_training():
     assert max(played[0].lengths) > 2
     with pytest.raises(ValueError, match="2007 tokens long, but the model's context ends at 1024"):
         agent.evaluate("TextGen-v0", 4, env_kwargs={"max_new_tokens": 2000})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RLOO("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, episodes_per_update=8, kl_coef=0.1, **CPU),
+        lambda: PPO("MlpPolicy", "Acrobot-v1", episodes_per_update=1, env_kwargs={"max_episode_steps": 9}, **CPU),
+        lambda: pole(env=gym.make("CartPole-v1"), episodes_per_update=2),
+    ],
+    ids=["text", "control", "an environment"],
+)
+def test_a_pickled_agent_goes_on_as_the_one_it_is_a_copy_of(make):
+    agent = make().learn(1)
+    before = weights(agent)
+    ways = [weights(each.learn(1, reset_num_timesteps=False)) for each in (pickled(agent), copy.deepcopy(agent), agent)]
+    assert not all(map(torch.equal, before, ways[-1]))
+    assert all(torch.equal(*pair) for other in ways[:-1] for pair in zip(other, ways[-1], strict=True))
