@@ -148,6 +148,9 @@ class EnvSlots:
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
             groups: numbers of groups to pose again, one episode each; None goes on in the stream.
             goes_on: asked while replies are waited for, by environments that take it.
+
+        Raises:
+            ValueError: if the infos are not a dictionary.
         """
         options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
         if progress is not None and "progress" in self.traits.reset_options:
@@ -157,7 +160,13 @@ class EnvSlots:
         if groups is not None:
             options["groups"] = groups
         self.playing, self.waiting, self._restarting = mask, None, self._none
-        return self.env.reset(seed=seed, options=options or None)
+        obs, infos = self.env.reset(seed=seed, options=options or None)
+        if not isinstance(infos, dict):
+            raise ValueError(
+                f"reset of {self.env!r} returned infos of the type {type(infos).__name__}; agents read gymnasium's "
+                "dictionary: leave that wrapper out"
+            )
+        return obs, infos
 
     def step(self, actions: Any, acting: np.ndarray | None = None) -> Step:
         """Step all slots.

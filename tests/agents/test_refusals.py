@@ -196,6 +196,11 @@ def slots_of_groups():
     RLOO("tiny", gym.vector.SyncVectorEnv([make] * 3), device="cpu")
 
 
+def infos_in_a_list():
+    envs = gym.wrappers.vector.DictInfoToList(gym.make_vec("CartPole-v1", num_envs=2))
+    Reinforce("MlpPolicy", envs, device="cpu").learn(1)
+
+
 SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each declaration says of itself
     ("reinforce-baseline", "group_size", 2, ""),
     ("reinforce-baseline", "device", "cudaa", "cannot be used"),
@@ -372,6 +377,7 @@ FIGURES = [
     (partial(bootstrap_mean, [], np.random.default_rng(0)), ("no values",)),
     (partial(baselines.value, torch.ones(1, 1), ONE_STEP), ("'value'", "needs a policy with a critic")),
     (partial(baselines.optimal_token, torch.ones(1, 1), ONE_STEP), ("no score_norms", "extras")),
+    (infos_in_a_list, ("DictInfoToList", "list", "dictionary")),
     (slots_of_groups, ("group_size=4", "each slot has its own", "gym.make_vec")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
 ]
