@@ -122,15 +122,3 @@ def test_decay_is_that_of_adamw_and_spares_norms_and_biases():
     assert len(plain) > 5
     for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-14)
-
-
-def test_settings_given_anew_replace_those_of_a_checkpoint():
-    old, new = optimizer_of(), optimizer_of()
-    set_gradients(old, 0.1, 0.1)
-    old.step(0.1, 1.0, betas=(0.8, 0.9), eps=1e-3)
-    new.load_state_dict(old.state_dict())
-    assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
-    set_gradients(new, 0.1, 0.1)
-    new.step(0.1, 1.0, betas=(0.7, 0.99), eps=1e-6)
-    group = new.adam.param_groups[0]
-    assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
