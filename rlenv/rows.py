@@ -191,7 +191,8 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(path)!r} is not JSON: {error}") from error
+        lines = "; with one object per line, name it .jsonl" if "Extra data" in str(error) else ""
+        raise ValueError(f"{str(path)!r} is not JSON: {error}{lines}") from error
     if not isinstance(rows, list):
         raise ValueError(f"{str(path)!r} must hold a list of objects, got {shown(rows)}")
     for number, row in enumerate(rows, 1):

@@ -341,6 +341,7 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     *((name, text, {}, "no rows")
       for name, text in {"p.jsonl": "\n \n", "p.csv": "prompt,answer\n", "p.tsv": "\n", "p.json": "[]"}.items()),
     ("p.json", "nonsense\nand more", {}, "not JSON"),
+    ("p.json", '{"prompt": "a"}\n{"prompt": "b"}\n', {}, "not JSON", "line 2", ".jsonl"),
     ("p.json", '{"prompt": "a"}', {}, "list of objects", "{'prompt': 'a'}"),
     ("p.json", '[{"prompt": "a"}, {"prompt": ""}, 3]', {}, "2", "row 2", "''", "row 3", "object"),
     ("p.parquet", "nonsense", {}, "cannot be read"),
