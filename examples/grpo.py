@@ -90,19 +90,17 @@ def forward(model, tokens, read, **more):
 
 @torch.no_grad()
 def sample(model, prompts, copies, most, ends, temperature=1.0, generator=None):
-    """Draw `copies` answers to each prompt, of at most `most` tokens; a token of `ends` is the last of its answer.
-
-    Temperature 0 takes the likeliest tokens.
-    """
+    """Draw `copies` answers to each prompt, of at most `most` tokens or until one of `ends`; the likeliest at 0."""
     begun = padded(prompts, [[]] * len(prompts), model.device)
     out = forward(model, begun.tokens, begun.read, use_cache=True)
-    cache, ends = out.past_key_values, torch.tensor(ends, device=model.device)
+    name = "cache" if "cache" in out else "past_key_values"  # as before transformers 5.24
+    cache, ends = out[name], torch.tensor(ends, device=model.device)
     cache.batch_repeat_interleave(copies)  # a prompt is read once for all its answers
     tokens, read, logits = (x.repeat_interleave(copies, 0) for x in (begun.tokens, begun.read, out.logits[:, -1]))
     playing, log_probs = read[:, -1], []
     while playing.any() and len(log_probs) < most:
         if log_probs:
-            logits = forward(model, tokens[:, -1:], read, past_key_values=cache, use_cache=True).logits[:, -1]
+            logits = forward(model, tokens[:, -1:], read, use_cache=True, **{name: cache}).logits[:, -1]
         log_softmax = (logits / (temperature or 1)).log_softmax(1)  # [N, V]
         drawn = torch.multinomial(log_softmax.exp(), 1, generator=generator) if temperature else logits.argmax(1, True)
         log_probs.append(log_softmax.gather(1, drawn)[:, 0].where(playing, 0))

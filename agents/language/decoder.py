@@ -14,14 +14,14 @@ from transformers.cache_utils import DynamicCache
 from ..devices import HALVES, to_device, to_host
 from .acting_copy import is_changed
 from .attention import Masks
-from .kv_cache import SlotCache
+from .kv_cache import SlotCache, cached
 from .prefix_sharing import takes_forests
 from .seats import OwnRows, SharedRows, differs, newest_tokens
 from .shared_beginnings import attention_with
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
-COLLECTORS = ("merge_with_config_defaults", "capture_outputs")  # decorators of transformers
+COLLECTORS = ("deprecate_kwarg", "merge_with_config_defaults", "capture_outputs")  # decorators of transformers
 
 
 class Decoder:
@@ -152,8 +152,7 @@ class Decoder:
                 tokens[slots[here, None], positions],
                 attention_mask=self._newest.masks(positions, window),
                 position_ids=positions,
-                past_key_values=self.cache,
-                use_cache=True,
+                **cached(self.model, self.cache),
             )
         return answered, ends
 
@@ -188,10 +187,10 @@ class Decoder:
             ids, source_rows = distinct[start : start + at_once, same:], sources[begin:end] - start
             read = _repeated(beginning, len(ids))
             if head and first == last:
-                logits = self.model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits
+                logits = self.model(ids, logits_to_keep=1, **cached(self.model, read)).logits
                 made.append(logits[source_rows, -1])
             else:
-                self.model.base_model(ids, past_key_values=read, use_cache=True)
+                self.model.base_model(ids, **cached(self.model, read))
             self.cache.place(rows[begin:end], read, source_rows)
         return counts, torch.cat(made) if made else None
 
@@ -199,7 +198,7 @@ class Decoder:
         """Return the cache of the tokens [1, S] that all contexts begin with; an empty one for none."""
         read = DynamicCache()
         if beginning.shape[1]:
-            self.model.base_model(beginning, past_key_values=read, use_cache=True)
+            self.model.base_model(beginning, **cached(self.model, read))
         return read
 
 
@@ -232,15 +231,15 @@ class NewestToken:
         """
         cache.begin(positions, window)
         places = positions[:, None]
-        inputs = {"position_ids": places, "attention_mask": self.masks(places, window), "past_key_values": cache}
+        inputs = {"position_ids": places, "attention_mask": self.masks(places, window), **cached(self._model, cache)}
         if self._trunk is None:
-            return self._model(tokens[:, None], logits_to_keep=1, use_cache=True, **inputs).logits[:, -1]
-        states = self._trunk(tokens[:, None], use_cache=True, **inputs).last_hidden_state
+            return self._model(tokens[:, None], logits_to_keep=1, **inputs).logits[:, -1]
+        states = self._trunk(tokens[:, None], **inputs).last_hidden_state
         return self._head(states)[:, -1]
 
 
 def without_collecting(trunk: PreTrainedModel) -> Callable[..., Any]:
-    """Return the forward pass of a trunk without the wrappers that merge defaults and collect outputs of layers."""
+    """Return the forward pass of a trunk without the wrappers that rename, merge defaults and collect."""
     if is_changed(trunk):
         return trunk
     forward = type(trunk).forward

@@ -7,11 +7,31 @@ be captured once and replayed.
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 from typing_extensions import override
+
+CACHE = ("cache", "past_key_values")  # names of the argument; transformers before 5.24 has the second one
+
+
+@functools.cache
+def cache_argument(forward: Callable[..., Any]) -> str | None:
+    """Return the name under which a model's forward method takes a cache; None if it takes none."""
+    arguments = inspect.signature(forward).parameters
+    return next((name for name in CACHE if name in arguments), None)
+
+
+def cached(model: PreTrainedModel, cache: Cache) -> dict[str, Any]:
+    """Return the arguments with which a model, or its trunk, reads and writes a cache."""
+    name = cache_argument(type(model).forward)
+    assert name is not None  # `loading.check_class` refuses others
+    return {name: cache, "use_cache": True}
 
 
 class SlotLayer(CacheLayerMixin):

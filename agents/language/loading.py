@@ -28,6 +28,7 @@ from rlenv._checks import check_choice, first_line
 from ..errors import UnknownModelError
 from ..policies.presets import PACKAGED, PRESETS
 from .adapters import base_of, has_adapter
+from .kv_cache import cache_argument
 from .sizes import preset_config
 
 SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qwen3, gemma2, phi3 and gpt2"
@@ -222,9 +223,9 @@ def check_class(model_class: type[PreTrainedModel], config: PretrainedConfig) ->
     kinds = getattr(config.get_text_config(), "layer_types", None) or ()
     if getattr(model_class, "_is_stateful", False) or RECURRENT.intersection(kinds):
         raise _unsupported(config, "keeps a recurrent state")
-    arguments = inspect.signature(model_class.forward).parameters
-    if "past_key_values" not in arguments:
+    if cache_argument(model_class.forward) is None:
         raise _unsupported(config, "has no KV cache")
+    arguments = inspect.signature(model_class.forward).parameters
     if "position_ids" not in arguments or getattr(config.get_text_config(), "alibi", False):
         raise _unsupported(config, "takes no positions (position_ids)")
 

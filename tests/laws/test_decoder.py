@@ -3,6 +3,7 @@
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from inspect import signature
 
 import pytest
 import torch
@@ -14,9 +15,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from identity_checks import EXACT, ROUNDING, assert_close, check_law
 from tiny_models import MODELS, text_envs, tiny_policy
+from transformers import LlamaForCausalLM, LlamaModel
 
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading, seats, shared_beginnings
+from rlenv.agents.language import (
+    acting_copy,
+    attention,
+    cuda_graph,
+    decoder,
+    kv_cache,
+    reading,
+    seats,
+    shared_beginnings,
+)
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
 
@@ -212,6 +223,29 @@ def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(mon
         _, state = acted(policy, contexts, state, NONE if state else ALL)
         found.append(len(made))
     assert found == [0, 1, 1, 1, 1, 2]
+
+
+def test_a_cache_is_passed_by_the_name_that_the_model_has_for_it(monkeypatch):
+    """Releases of transformers have two names; the models get the other one here."""
+    now = kv_cache.cache_argument(LlamaForCausalLM.forward)
+    (other,), passed = {*kv_cache.CACHE} - {now}, []
+    for model in (LlamaForCausalLM, LlamaModel):
+        declared = signature(model.forward)
+
+        def forward(self, *args, usual=model.forward, **more):
+            if other in more:
+                passed.append(type(self))
+                more[now] = more.pop(other)
+            return usual(self, *args, **more)
+
+        parameters = [each.replace(name=other) if each.name == now else each for each in declared.parameters.values()]
+        forward.__signature__ = declared.replace(parameters=parameters)
+        monkeypatch.setattr(model, "forward", forward)
+    contexts = [[1, 2]] * 3 + [[3, 4]] * 3
+    policy = tiny_policy("llama", text_envs(1, max_new_tokens=52), layers=2, dtype="float64")
+    _, state = acted(policy, contexts, None, ALL)
+    acted(policy, [[*context, 7, 2] for context in contexts], state, NONE)
+    assert {*passed} == {LlamaForCausalLM, LlamaModel}
 
 
 def test_two_threads_act_with_one_policy_that_reads_shared_prompts_once(monkeypatch):
