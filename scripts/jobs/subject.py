@@ -148,8 +148,8 @@ def whole_file(config: Watched, problems: Any, trained: Any = None) -> dict[str,
 
 def _replaced(config: Watched) -> dict[str, Any]:
     """Return the environment's arguments that options replace."""
-    given = {name: getattr(config, name) for name in arguments.OF_TEXT if name in config.chosen}  # also a default
-    chosen = given | arguments.env_arguments(config, TEXT_ENV, {})
+    explicit = {name: getattr(config, name) for name in arguments.OF_TEXT if name in config.chosen}  # also a default
+    chosen = explicit | arguments.env_arguments(config, TEXT_ENV, {})
     names = {"verifier_kwargs": ("verifier", "verifier_kwargs", "unsafe_local_exec")}
     kept = {name: value for name, value in chosen.items() if config.chosen & {*names.get(name, (name,))}}
     if "problems" in config.chosen:
