@@ -1,6 +1,7 @@
 """Programs that call a chat API as episodes: good ones, hostile ones, in threads and in worker processes."""
 
 import asyncio
+import gc
 import http.client
 import json
 import pickle
@@ -104,7 +105,8 @@ def worker(monkeypatch):
         yield make
         for each in made:
             each.close()
-        assert eventually(lambda: not processes_of(mark), 20)
+        gc.collect()  # closes pools of earlier tests: one may have replaced a worker meanwhile, which has the mark then
+        assert eventually(lambda: not processes_of(mark), 20), processes_of(mark)
     finally:
         kill_all(mark)
 
