@@ -159,6 +159,7 @@ def sft(config: SftConfig) -> ImitatedRun:
             episodes = session.evaluation_episodes(True, stream.sizes)
         if episodes:
             envs = session.held_out_envs(agent, episodes)
+            held.callback(envs.close)
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:
             run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}")))

@@ -105,6 +105,8 @@ class TrainJob:
         finally:
             self.agent.collector.goes_on = goes_on  # of who trains on with the agent
             self.agent.logger.close()
+            if self.envs is not None:
+                self.envs.close()  # its workers would go on with verdicts that nobody waits for
         return self.result(final)
 
     def _first_evaluation(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
+from processes import MARK, eventually, new_mark, processes_of
 from runs import SHARED, arguments, differences, everything
 
 import rlenv
@@ -114,8 +115,9 @@ class Silent(Verifier):
 
 @pytest.mark.parametrize(("name", "workers"), [("hangs", 1), ("Silent", 1), ("Silent", 0)])
 @pytest.mark.parametrize("evaluated", [0, 4])
-def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, workers, tmp_path):
+def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, workers, tmp_path, monkeypatch):
     """In the rollout, or in the first evaluation: what waits for the rest takes an hour if verdicts hang."""
+    monkeypatch.setenv(MARK, mark := new_mark())
     (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid(), seconds=9 if workers else 0.3))
     (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{letter}>"}}\n' for letter in "abcdefgh"))
     options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:{name}", "report": False}
@@ -133,6 +135,7 @@ def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, worker
     assert (tmp_path / "hangs.begun").read_text() == "asked\n", "nothing more is waited for"
     assert run.agent.collector.goes_on(), "who trains on with the agent waits for its verdicts"
     run.agent.env.close()
+    assert eventually(lambda: not processes_of(mark), 20), "the workers of the evaluation went on with what hangs"
 
 
 def test_a_signal_that_was_ignored_stays_ignored():
