@@ -11,7 +11,6 @@ import threading
 import cloudpickle
 import gymnasium as gym
 import programs
-import psutil
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, processes_of
 from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, calling, say, user
@@ -91,14 +90,6 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
     assert eventually(lambda: not left(), 5)
 
 
-def family(pid):
-    """Return the numbers of a process and of all that it started; none if it has ended."""
-    try:
-        return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []
-
-
 @pytest.fixture
 def worker(monkeypatch):
     """Return a function that makes worker processes; none is left afterwards."""
@@ -111,11 +102,9 @@ def worker(monkeypatch):
 
     try:
         yield make
-        started = {pid for each in made for one in [*each._workers.running] for pid in family(one._process.pid)}
         for each in made:
             each.close()
-        # A pool of an earlier test may replace a worker meanwhile, which has the mark then: it is not counted.
-        assert eventually(lambda: not started & {*processes_of(mark)}, 20)
+        assert eventually(lambda: not processes_of(mark), 20)
     finally:
         kill_all(mark)
 
