@@ -20,7 +20,7 @@ def packed(monkeypatch):
         pytest.skip("this torch cannot pack weights")
     used, product = [], acting.product
     monkeypatch.setattr(acting, "LARGE", 1)
-    monkeypatch.setattr(acting, "product", lambda x, copied, bias: used.append(copied) or product(x, copied, bias))
+    monkeypatch.setattr(acting, "product", lambda x, copied, *rest: used.append(copied) or product(x, copied, *rest))
     return used
 
 
