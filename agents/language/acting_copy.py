@@ -20,7 +20,7 @@ from typing_extensions import override
 from ..devices import HALVES
 from .adapters import NAME, merged_weight
 
-LARGE = 2**17  # weights of a layer, from which on packing pays
+LARGE = 2**16  # weights of a layer, from which on packing pays
 # Rows of a product in float32, from which on it is faster with packed weights, by torch's name of the instructions. A
 # table, not a timing: the same machine always computes the same bits.
 ROWS = {"AVX2": 2, "AVX512": 4}
