@@ -7,7 +7,7 @@ method until its first call, and cost later ones nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
@@ -46,7 +46,7 @@ def check_env(env: gym.Env) -> gym.Env:
                 has = f"no {name}" if space is None else f"the {name} {space!r:.60}"
                 raise _fault(layer, f"it has {has}; set it to a space of gymnasium.spaces, such as Discrete(2)")
         for name in PARTS:
-            _check_first(layer, name)
+            vars(layer)[name] = partial(_first_call, layer, name, vars(layer).get(name))
     return env
 
 
@@ -79,22 +79,16 @@ def _layers(env: gym.Env) -> list[gym.Env]:
     return [env, *_layers(env.env)] if isinstance(env, gym.Wrapper) else [env]
 
 
-def _check_first(env: gym.Env, name: str) -> None:
-    """Stand in front of a method until it is called."""
-    method, own = getattr(env, name), vars(env).get(name)
-
-    @wraps(method)
-    def first(*args: Any, **kwargs: Any) -> Any:
-        if own is None:
-            del vars(env)[name]
-        else:
-            vars(env)[name] = own
-        returned = _called(env, name, method, args, kwargs)
-        if said := _wrong_parts(env, name, returned):
-            raise _fault(env, f"{name} returned {said}")
-        return returned
-
-    vars(env)[name] = first
+def _first_call(env: gym.Env, name: str, own: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a method that these checks stand in front of, and give it its place back; `own`: an attribute, if it is."""
+    if own is None:
+        del vars(env)[name]
+    else:
+        vars(env)[name] = own
+    returned = _called(env, name, getattr(env, name), args, kwargs)
+    if said := _wrong_parts(env, name, returned):
+        raise _fault(env, f"{name} returned {said}")
+    return returned
 
 
 def _called(env: gym.Env, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:

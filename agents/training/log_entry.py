@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Real
+from typing import Any
 
 from stable_baselines3.common.logger import Logger
 
@@ -31,6 +32,10 @@ class Pending:
         """Record the restored figures with this logger; `figures` are its own from now on."""
         self.logger, restored, self._restored = logger, self._restored, {}
         self.figures = restored
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the logger out, which may hold open files: a copy of the agent makes its own, with these figures."""
+        return {"logger": None, "_restored": self.figures}
 
     @property
     def figures(self) -> Mapping[str, list[float]]:

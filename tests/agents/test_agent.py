@@ -16,6 +16,7 @@ from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.envs.classic_control import PendulumEnv
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure as configure_logger
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -34,6 +35,11 @@ def pole(cls=Reinforce, env="CartPole-v1", **settings):
 
 def pickled(agent):
     return pickle.loads(pickle.dumps(agent))
+
+
+def with_files(agent):
+    agent.set_logger(configure_logger("log", ["csv", "json"]))
+    return agent
 
 
 def weights(agent):
@@ -367,12 +373,25 @@ def test_an_evaluation_may_have_longer_contexts_than_the_training():
         lambda: RLOO("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, episodes_per_update=8, kl_coef=0.1, **CPU),
         lambda: PPO("MlpPolicy", "Acrobot-v1", episodes_per_update=1, env_kwargs={"max_episode_steps": 9}, **CPU),
         lambda: pole(env=gym.make("CartPole-v1"), episodes_per_update=2),
+        lambda: pole(episodes_per_update=2, tensorboard_log="log"),
+        lambda: with_files(pole(episodes_per_update=2)),
     ],
-    ids=["text", "control", "an environment"],
+    ids=["text", "control", "an environment", "events", "a table"],
 )
-def test_a_pickled_agent_goes_on_as_the_one_it_is_a_copy_of(make):
+def test_a_pickled_agent_goes_on_as_the_one_it_is_a_copy_of(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     agent = make().learn(1)
     before = weights(agent)
-    ways = [weights(each.learn(1, reset_num_timesteps=False)) for each in (pickled(agent), copy.deepcopy(agent), agent)]
+    agents = pickled(agent), copy.deepcopy(agent), agent
+    ways = [weights(each.learn(1, reset_num_timesteps=False)) for each in agents]
+    for each in agents:
+        each.logger.close()
     assert not all(map(torch.equal, before, ways[-1]))
+    assert all(torch.equal(*pair) for other in ways[:-1] for pair in zip(other, ways[-1], strict=True))
+
+
+@pytest.mark.parametrize("make", [lambda: "CartPole-v1", lambda: gym.make("CartPole-v1")], ids=["an id", "an object"])
+def test_a_copy_of_a_new_agent_plays_in_its_own_environment(make):
+    agent = pole(env=make(), episodes_per_update=2)
+    ways = [weights(each.learn(1)) for each in (pickled(agent), copy.deepcopy(agent), agent)]
     assert all(torch.equal(*pair) for other in ways[:-1] for pair in zip(other, ways[-1], strict=True))
