@@ -6,7 +6,7 @@ import json
 import math
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -62,7 +62,8 @@ class Problem:
             row: its values by column.
             columns: which column holds what, such as {"prompt": "question", "answer": "target"}.
             prompt_template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, by the
-                lines of a list of texts and by JSON for other lists, and {{ and }} are braces.
+                lines of a list of texts or of labelled choices ("A. Lima"), by JSON for other lists, and {{ and }} are
+                braces.
 
         Raises:
             ValueError: in one line, for a missing column, a value that cannot be used, or a malformed template.
@@ -141,9 +142,32 @@ def _inserted(name: str, value: Any) -> str:
         raise ValueError(f"there is nothing in {name!r}")
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         return "\n".join(value)
+    if _are_labelled(value):
+        return "\n".join(f"{label}. {text}" for label, text in choices_in(value).items())
     if isinstance(value, (list, dict, bool)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
+
+
+def _are_labelled(value: Any) -> bool:
+    """Tell whether these are choices as two lists, {"label": [...], "text": [...]}."""
+    two_lists = isinstance(value, Mapping) and all(isinstance(each, (list, tuple)) for each in value.values())
+    return two_lists and value.keys() == {"label", "text"}
+
+
+def choices_in(value: Any) -> dict[str, str]:
+    """Return the texts of a problem's choices by their labels; those of a list are A, B, C and so on.
+
+    Args:
+        value: a list of texts, labels with their texts, or two lists {"label": [...], "text": [...]}, which rows of ARC
+            and OpenBookQA have. Anything else has no choices.
+    """
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        pairs = zip(value["label"], value["text"], strict=False) if _are_labelled(value) else value.items()
+    elif isinstance(value, (list, tuple)):
+        pairs = zip(string.ascii_uppercase, value, strict=False)
+    return {str(label): str(text) for label, text in pairs}
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:

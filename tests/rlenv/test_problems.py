@@ -116,6 +116,7 @@ ROW = {
     "yes": True,
     "odd name": ["é"],
     "tests": ['f("é") == 1', "f(2)"],
+    "choices": {"text": ["x", "yy"], "label": ["A", "B"]},
 }
 
 
@@ -144,6 +145,7 @@ def test_numbers_of_numpy_are_answers():
                 ("Reach {target} with {numbers}: {prompt}", "Reach 2 with [1, 1]: 1+{x}="),
                 ("{half} {yes} {odd name}", "0.5 true é"),
                 ("Pass:\n{tests}", 'Pass:\nf("é") == 1\nf(2)'),
+                ("Which?\n{choices}", "Which?\nA. x\nB. yy"),
             )
         ),
         *(

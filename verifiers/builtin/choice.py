@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping
 
 from typing_extensions import override
@@ -11,7 +10,7 @@ from typing_extensions import override
 from ..answer import answer_in
 from ..base import Problem
 from ..plugins.registry import register_verifier
-from ..problem import examples_beside
+from ..problem import choices_in, examples_beside
 from ..text import collapsed
 from .reference import ReferenceVerifier
 
@@ -35,9 +34,10 @@ class Choice(ReferenceVerifier):
     another choice, gives no answer.
 
     Prompts and alphabet: from the listed problems. The problem's metadata has "choices": a list of texts, labelled
-    A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The reference is a
-    label or a text; one that is none of the choices is the verdict "error". Not caught: a guess, which is right one
-    time in as many as there are choices; what a sentence says about its choice ("not B", "B or C").
+    A, B, C and so on, labels with their texts, or {"label": [...], "text": [...]}, as in ARC. Without them the labels
+    are those of `labels`. The reference is a label or a text; one that is none of the choices is the verdict "error".
+    Not caught: a guess, which is right one time in as many as there are choices; what a sentence says about its choice
+    ("not B", "B or C").
 
     Args:
         labels: the labels of problems without "choices", one character each.
@@ -84,12 +84,7 @@ class Choice(ReferenceVerifier):
         return named(problem.answer, self._choices(problem))
 
     def _choices(self, problem: Problem) -> dict[str, str]:
-        given = problem.metadata.get("choices")
-        if isinstance(given, Mapping):
-            return {str(label): str(text) for label, text in given.items()}
-        if isinstance(given, (list, tuple)):
-            return dict(zip(string.ascii_uppercase, map(str, given), strict=False))
-        return dict.fromkeys(self.labels, "")
+        return choices_in(problem.metadata.get("choices")) or dict.fromkeys(self.labels, "")
 
 
 def named(text: str, choices: Mapping[str, str], begins: bool = False) -> str | None:

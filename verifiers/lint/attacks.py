@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from ..base import Problem, Verifier
+from ..problem import choices_in
 
 ATTACKS = {
     "empty": "Nothing to read: the empty text, spaces, line ends, tabs.",
@@ -193,11 +194,7 @@ def _contains(text: str, answer: str) -> bool:
 
 def _choices(problem: Problem) -> dict[str, str]:
     """Return the labels and texts of the choices; A to D if the problem has none."""
-    choices = problem.metadata.get("choices")
-    if not isinstance(choices, Mapping):
-        texts = choices if isinstance(choices, (list, tuple)) else "ABCD"
-        choices = dict(zip(string.ascii_uppercase, texts, strict=False))
-    return {str(label): str(text) for label, text in choices.items()}
+    return choices_in(problem.metadata.get("choices")) or choices_in([*"ABCD"])
 
 
 def _options(problem: Problem) -> list[list[str]]:
