@@ -261,6 +261,7 @@ ROWS = [
     row(made, {"spec": declaring(turns=4)}, "Declaring.turns", "Turns", "4"),
     row(made, {"spec": declaring(execution=True)}, "Declaring.execution", "Execution", "True"),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
+    row(made, {"spec": "palindrome"}, "'palindrome'", "package of plugins"),
     row(
         made, {"spec": "rlenv.verifiers.builtin.arith:Missing"}, "'rlenv.verifiers.builtin.arith:Missing'", "'Missing'"
     ),

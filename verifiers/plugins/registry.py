@@ -212,7 +212,8 @@ def find_verifier(name: str) -> Any:
             raise ValueError(f"verifier {name!r} cannot be loaded: {reason_of(error)}") from error
     if is_listed(name):
         return _load(name)
-    raise ValueError(f"unknown verifier {name!r}; {advice(name, list_verifiers())}")
+    package = "if a package of plugins has it, install that first"
+    raise ValueError(f"unknown verifier {name!r}; {advice(name, list_verifiers())}; {package}")
 
 
 def advice(name: str, known: Sequence[str]) -> str:
