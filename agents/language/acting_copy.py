@@ -123,7 +123,7 @@ def is_changed(module: nn.Module) -> bool:
 
 # Weights in the order in which a CPU's kernel reads them. A product of few rows with large weights spends most of its
 # time on bringing them into that order. torch has this for its compiler, under names that may change: of MKL, which is
-# the fastest in float32, and of oneDNN for bfloat16.
+# faster but for float32 on Intel and AMD alone, and of oneDNN.
 
 
 def may_pack(weight: torch.Tensor) -> bool:
@@ -152,15 +152,20 @@ def least_rows(dtype: torch.dtype) -> int:
     return 1 if dtype is torch.bfloat16 else ROWS.get(torch.backends.cpu.get_cpu_capability(), ROWS_ELSEWHERE)
 
 
+def by_mkl(dtype: torch.dtype) -> bool:
+    """Return whether MKL packs weights of this type, and not oneDNN."""
+    return dtype is torch.float32 and torch.backends.mkl.is_available()
+
+
 def pack(weight: torch.Tensor) -> Any:
     """Return a copy of a weight [out, in] in the kernel's order."""
-    if weight.dtype is torch.float32:
+    if by_mkl(weight.dtype):
         return torch.ops.mkl._mkl_reorder_linear_weight(weight, USUAL_ROWS)
     return torch.ops.mkldnn._reorder_linear_weight(weight, USUAL_ROWS)
 
 
 def product(x: torch.Tensor, packed: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Return W x + b [..., out], given x [..., in] and W as it is and packed."""
-    if weight.dtype is torch.float32:
+    if by_mkl(weight.dtype):
         return torch.ops.mkl._mkl_linear(x, packed, weight, bias, x.numel() // x.shape[-1])
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")

@@ -92,6 +92,21 @@ def test_in_half_precision_an_adapter_stays_apart():
     assert (layer(x) != 0).all(), "the base alone gives 0"
 
 
+@pytest.mark.parametrize("mkl", [True, False], ids=["MKL", "oneDNN"])
+def test_packed_weights_are_for_any_number_of_rows(mkl, packed, monkeypatch):
+    """Without MKL, as on ARM, oneDNN packs in single precision, too."""
+    if mkl and not torch.backends.mkl.is_available():
+        pytest.skip("this torch has no MKL")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    weight, bias = (torch.arange(float(n)).cos() for n in (24 * 40, 24))
+    weight = weight.view(24, 40)
+    copied = acting.pack(weight)
+    for rows in (1, 5, acting.USUAL_ROWS, 300):
+        x = torch.arange(rows * 40.0).sin().view(rows, 40)
+        with torch.inference_mode():
+            assert_close(acting.product(x, copied, weight, bias), x @ weight.T + bias, ROUNDING, f"{rows} rows")
+
+
 @pytest.mark.parametrize(("instructions", "least"), [("AVX512", 4), ("AVX2", 2), ("DEFAULT", 16)])
 def test_the_rows_from_which_weights_are_packed_depend_on_the_processor(instructions, least, packed, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
