@@ -137,7 +137,7 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
         "success_rate": mean_of(success[ok][known]) if bool(known.any()) else None,
         **({"success_known": mean_of(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
         "mean_ep_length": mean_of(rollout.lengths[ok]),
-        **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
+        **({"failed": int((~ok).sum()), "failure": failure} if bool((~ok).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in by_level.items()}} if by_level else {}),
         **({} if turns is None else _by_turns(turns[ok], success[ok])),
     }

@@ -21,13 +21,14 @@ class FailureWatch:
 
     Attributes:
         totals: episodes of the whole run without a verdict, by kind.
+        reason: why the verifier failed the last time; empty if it never did.
         recent: the last rollouts: their episodes, and their episodes of each kind in `FAILURES`.
     """
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(FAILURES, 0)
         self.recent: list[tuple[int, ...]] = []
-        self._reason = ""  # the last one
+        self.reason = ""
 
     def add(self, statuses: Sequence[int], reason: str, max_share: float) -> None:
         """Count a rollout.
@@ -41,7 +42,7 @@ class FailureWatch:
             VerifierError: if it failed on too many, or did not apply to any.
         """
         _, *missing = statuses
-        self._reason = reason or self._reason
+        self.reason = reason or self.reason
         for kind, count in zip(FAILURES, missing, strict=True):
             self.totals[kind] += count
         self.recent.append((sum(statuses), *missing))
@@ -66,7 +67,7 @@ class FailureWatch:
         episodes, *missing = self._sums()
         if episodes < ENOUGH and sum(missing) == episodes:
             counts = ", ".join(f"{count} {kind}" for kind, count in zip(FAILURES, missing, strict=True) if count)
-            why = f". The last reason: {self._reason}" if self._reason else ""
+            why = f". The last reason: {self.reason}" if self.reason else ""
             warnings.warn(
                 f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned{why}", stacklevel=4
             )

@@ -58,6 +58,9 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
     config = config.but(device=meet(config.device, config.process_timeout))
     results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(config.runs)}
     for name, figures in results.items():
+        if why := figures.get("failure"):
+            episodes = f"{figures['failed']} episode{'s' * (figures['failed'] > 1)}"
+            say(f"{name}: {episodes} without a verdict, the last reason: {why}")
         if figures.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {figures['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
         if line := figures.get("few_problems"):

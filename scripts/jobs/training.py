@@ -200,7 +200,9 @@ def show(run: TrainedRun, as_json: bool) -> None:
     if run.samples and not as_json:
         show_samples(run.samples, run.result["eval"]["split"])
     if missing := {name: count for name, count in run.result["failures"].items() if count}:
-        say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
+        why = run.agent.failure_watch.reason
+        counts = ", ".join(f"{count} {name}" for name, count in missing.items())
+        say(f"failures: {counts}{f'; the last reason: {why}' * bool(why)}")
     if as_json:
         click.echo(json.dumps(run.result))
     else:

@@ -73,7 +73,9 @@ def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, mo
     saved(tmp_path / "run", {"verifier": "countdown", "problems": "rows.jsonl", "test_fraction": 0.0})
     asked = ("run", "--split", "train", "--episodes", 4, "--device", "cpu")
     judged = "(3 episodes and 1 without a verdict, verdicts on 3 of 4 problems, "
-    assert judged in done("evaluate", *asked).stdout
+    shown = done("evaluate", *asked)
+    assert judged in shown.stdout
+    assert "run: 1 episode without a verdict, the last" in shown.stderr and "; prompt 'Begin with 3: '" in shown.stderr
     assert "| 3 of 4 " in done("evaluate", *asked, "--samples", 2).stdout
     figures = result_of(*asked)
     assert (figures["episodes"], figures["unjudged_problems"], figures["problems"]) == (3, 1, 4)
