@@ -38,6 +38,7 @@ from ..reports.evaluation_figures import describe
 from ..reports.held_out import check_enough, problem_figures
 from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
 from . import session
+from .from_python import job
 from .model_defaults import passes, warm_start_steps
 from .resume import objects_of
 
@@ -61,6 +62,7 @@ class Comparison:
     failed: list[dict[str, Any]]
 
 
+@job
 def compare(config: CompareConfig) -> Comparison:
     """Return a comparison: every agent with every seed, in its folder, which is continued if it is there.
 

@@ -30,11 +30,13 @@ from ..reports.rules import MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples
 from . import session
+from .from_python import job
 from .subject import Subject, find
 
 MORE = ("success_interval", "truncated_share", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 
+@job
 def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, dict[str, Any]]:
     """Return the figures of runs, checkpoints and models by name, as `rlenv evaluate` does; of text, with completions.
 

@@ -30,6 +30,7 @@ from ..run.checkpoints import Saver
 from ..run.folder import CONFIG, RESULT, RunFolder, choose, own_folder
 from ..run.log import log_scalar, open_log
 from . import model_defaults, session
+from .from_python import job
 from .resume import begun_config, reopened
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
@@ -122,6 +123,7 @@ class ImitatedRun:
     signal: int
 
 
+@job
 def sft(config: SftConfig) -> ImitatedRun:
     """Return a run of supervised training on demonstrations, as `rlenv sft` makes it.
 

@@ -29,6 +29,7 @@ from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, RunFolder, choose, 
 from ..run.samples import show_samples
 from ..run.trackers import library
 from . import model_defaults
+from .from_python import job
 from .job import TrainJob
 from .memory_plan import dry_run
 from .resume import begun_config, continued
@@ -67,6 +68,7 @@ class TrainedRun:
         return resume_command(self.folder, self.config.flat())
 
 
+@job
 def train(config: TrainConfig) -> TrainedRun:
     """Return a run: a warm start, reinforcement learning, evaluations before and after, as `rlenv train` does them.
 

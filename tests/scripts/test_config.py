@@ -209,6 +209,28 @@ def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
     assert (config.model, config.columns, config.episodes) == ("7", {"answer": "1"}, 8)
 
 
+@pytest.mark.parametrize(
+    ("call", "config", "fields"),
+    [
+        (rlenv.train, {"log_dir": "full"}, "overwrite=True"),
+        (rlenv.train, {"env_id": "CartPole-v1", "verifier": "arith"}, "verifier=..."),
+        (rlenv.train, {"eval_episodes": 0, "eval_every": 1}, "eval_episodes=..., eval_every=..."),
+        (rlenv.train, {"problems": []}, ""),
+        (rlenv.sft, {"epochs": 1}, "epochs=..., problems=..., sft_steps=..."),
+        (rlenv.evaluate, {"runs": ["a", "b"], "out": "c.jsonl"}, "out=..."),
+        (rlenv.compare, {"agents": "rloo,distillation"}, "agents=..."),
+    ],
+)
+def test_an_error_that_names_options_says_what_they_are_in_python(call, config, fields, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/config.json").touch()
+    kind = next(iter(signature(call, eval_str=True).parameters.values())).annotation
+    with pytest.raises(ValueError, match="--" if fields else None) as error:
+        call(kind(**config))
+    assert getattr(error.value, "__notes__", []) == [f"In Python: {fields}"] * bool(fields)
+
+
 def test_a_plan_is_not_a_run(tmp_path):
     with pytest.raises(ValueError, match=r"dry_run.*rlenv train --dry-run"):
         rlenv.train(rlenv.TrainConfig(**{**SMALL, "sft_steps": 0}, dry_run=True, log_dir=tmp_path / "run"))
