@@ -103,6 +103,18 @@ if hasattr(os, "register_at_fork"):  # else a child that outlives this process w
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Give an error its file or folder, which those of a write do not have, such as that of a full disk."""
+    try:
+        yield
+    except Exception as error:  # libraries in Rust have their own
+        from_system = getattr(error, "errno", 0) is not None  # an OSError of words alone would lose them
+        if from_system and getattr(error, "filename", None) is None:
+            error.filename = str(path)  # type: ignore[attr-defined]
+        raise
+
+
+@contextmanager
 def new_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
     """Yield an empty folder beside the one that it replaces, and put it in its place once all of it is on the disk.
 
@@ -119,7 +131,7 @@ def new_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = path.with_name(f".{path.name}-new"), _old(path)
     busy = f"another process is writing {str(path)!r} at this moment; choose another folder for one of the two"
-    with Lock(path.with_name(f".{path.name}-lock"), busy):
+    with Lock(path.with_name(f".{path.name}-lock"), busy), writing(path):
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             fresh.mkdir()

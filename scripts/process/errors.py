@@ -60,16 +60,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _of_disk(error: BaseException) -> str | None:
     """Return the reason why a file could not be read or written; None for other errors, such as a network's."""
+    name: Any = getattr(error, "filename", None)
+    named = isinstance(name, (str, bytes))
     if isinstance(error, OSError):
-        code, where = error.errno or 0, "a file"
-        if isinstance(error.filename, (str, bytes)):
-            where = repr(os.fsdecode(error.filename))
-        elif code not in _DISK:
+        code = error.errno or 0
+        if not named and code not in _DISK:
             return None
     elif match := _RUST.search(str(error)):
-        code, where = int(match[1]), "a file"
+        code = int(match[1])
     else:
         return None
+    where = repr(os.fsdecode(name)) if named else "a file"
     hint = _FULL.get(code, "check that its folder exists and that you may write there")
     return f"cannot read or write {where}: {os.strerror(code)}; {hint}"
 

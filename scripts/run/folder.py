@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import numpy as np
 
 from rlenv._json import read_table
-from rlenv.agents.files import MANIFEST, Lock, sync, versions, whole_folder
+from rlenv.agents.files import MANIFEST, Lock, sync, versions, whole_folder, writing
 
 from ..process import torchrun
 from ..process.progress import say
@@ -392,7 +392,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a file; a kill or a power failure leaves the old one or the new one."""
     new = path.with_name(_fresh(path.name))
-    with new.open("w", encoding="utf-8") as file:
+    with writing(path), new.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

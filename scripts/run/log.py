@@ -13,6 +13,8 @@ from typing import Any
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from typing_extensions import override
 
+from rlenv.agents.files import writing
+
 from ..process.terminal import plain
 from .folder import CSV, LogPlace, RunFolder, write_text
 
@@ -45,7 +47,8 @@ class Table(CSVOutputFormat):
             write_text(self.path, "\n".join([self.separator.join([*self.keys, *fresh]), *rows, ""]))
             self.file.close()
             self._open()
-        super().write(key_values, key_excluded, step)
+        with writing(self.path):
+            super().write(key_values, key_excluded, step)
 
 
 def open_log(run: RunFolder, place: LogPlace | None = None, name: str = "run") -> Logger:

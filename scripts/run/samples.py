@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlenv._status import STATUSES
 from rlenv.agents import Agent, Batch, Rollout
+from rlenv.agents.files import writing
 from rlenv.agents.rollout import ENV_RETURN, PARTS
 from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
@@ -214,7 +215,7 @@ class SampleLog:
         """Append episodes."""
         if not rows:
             return
-        with self.path.open("a", encoding="utf-8") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
 
     def watch(self, batch: Batch) -> None:

@@ -150,14 +150,15 @@ def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
     def full(*given, **more):
         calls.append(given)
         if len(calls) > 4:
-            raise FULL
+            raise OSError(errno.ENOSPC, "full")
         return real(*given, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(packing, "save_file", full)
         outcome = invoke(*arguments(*SHARED[world], "--log-dir", copy))
     assert outcome.exit_code == 1
-    assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left on device")
+    last, where = outcome.stderr.splitlines()[-1], repr(str(copy / "checkpoint"))
+    assert last == f"Error: cannot read or write {where}: No space left on device; free some space"
     assert f"--resume {copy}" in outcome.stderr
     done("train", "--resume", copy, "--json")
     assert differences(everything(run), everything(copy)) == []

@@ -1,15 +1,21 @@
 """Disks and streams that fail: one line and an exit code other than 0; faults of our own stay loud."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from safetensors import SafetensorError
+from stable_baselines3.common.logger import CSVOutputFormat
 
 import rlenv.stream
 from rlenv._scripts.process.errors import explain, one_line
+from rlenv._scripts.run.log import Table
+from rlenv._scripts.run.samples import SampleLog
+from rlenv.agents.files import new_folder
 
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 RUN = [sys.executable, "-c", "from rlenv._scripts.main import main; main()"]
@@ -47,6 +53,30 @@ def test_faults_of_the_disk_are_one_line_and_others_stay_loud(error, said):
 def test_memory_that_runs_out_on_any_device_is_one_line_with_the_setting_to_lower(error):
     said, code = explain(raised(error))
     assert code == 1 and said.startswith("out of memory: lower --micro-batch-tokens")
+
+
+def full(*given, **more):
+    raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_file_of_a_run_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    table, samples = Table(tmp_path / "progress.csv"), SampleLog(tmp_path / "samples.jsonl", None)
+    monkeypatch.setattr(CSVOutputFormat, "write", full)
+    monkeypatch.setattr(json, "dumps", full)
+    writes = {table.path: lambda: table.write({}, {}), samples.path: lambda: samples.add([{}])}
+    for file, write in writes.items():
+        with pytest.raises(OSError, match="full") as caught:
+            write()
+        assert repr(str(file)) in explain(caught.value)[0]
+    table.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), SafetensorError("I/O error: full (os error 28)")])
+def test_a_folder_that_cannot_be_written_is_named(error, tmp_path):
+    with pytest.raises(type(error)) as caught, new_folder(tmp_path / "checkpoint"):
+        raise error
+    where = repr(str(tmp_path / "checkpoint"))
+    assert explain(caught.value)[0] == f"cannot read or write {where}: No space left on device; free some space"
 
 
 def test_a_reader_who_has_seen_enough_gets_no_traceback():
