@@ -6,11 +6,11 @@ import inspect
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from concurrent.futures import Future
 
 _loops: dict[str, tuple[AbstractEventLoop, threading.Thread]] = {}
 _making = threading.RLock()  # two threads that ask first get the same loop
@@ -24,7 +24,8 @@ def wait_for(result: Any, whose: str = "coroutines") -> Any:
     """
     if not inspect.isawaitable(result):
         return result
-    import asyncio  # slow, and every worker process would wait for it
+    import asyncio  # slow, and every worker process would wait for it and for the next one
+    from concurrent.futures import ThreadPoolExecutor
 
     async def finish() -> tuple[Any, BaseException | None]:
         try:

@@ -115,6 +115,20 @@ def test_a_fault_is_counted_contained_and_cleared_away(kind, judged):
         assert verdict.reward == float(expected == "ok") and bool(verdict.reason) == (expected != "ok")
 
 
+class Imports(Verifier):
+    """Names the modules of the completion that its process has imported, beside the built-in verifiers."""
+
+    def verify(self, problem, completion):
+        import rlenv.verifiers.builtin  # noqa: F401
+
+        return Verdict(0.0, reason=" ".join(sorted({*completion.split()} & sys.modules.keys())))
+
+
+def test_a_worker_imports_no_library_that_it_has_no_use_for(judged):
+    (verdict,) = judged(Imports(), ["asyncio gymnasium json numpy torch transformers"])
+    assert verdict.reason == "json"
+
+
 class Talks(Verifier):
     """Prints as many bytes as the completion says."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
@@ -50,11 +49,15 @@ class Client:
 
     def __init__(self, ask: Callable[[Mapping[str, Any]], dict[str, Any]], is_async: bool) -> None:
         self._ask = ask
-        create = partial(asyncio.to_thread, self._create) if is_async else self._create
-        self.chat = SimpleNamespace(completions=SimpleNamespace(create=create))
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._awaited if is_async else self._create))
 
     def _create(self, **request: Any) -> Any:
         return as_object(self._ask(request))
+
+    async def _awaited(self, **request: Any) -> Any:
+        from asyncio import to_thread  # slow, and every worker process would wait for it
+
+        return await to_thread(self._create, **request)
 
     @cached_property
     def _endpoint(self) -> Any:

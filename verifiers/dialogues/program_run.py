@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import inspect
 import queue
@@ -115,7 +114,11 @@ class ProgramRun:
         """Run the program, and say how it ended."""
         try:
             returned = self.program.solve(self.problem, self._client)
-            verdict = self.program.judged(asyncio.run(returned) if inspect.iscoroutine(returned) else returned)
+            if inspect.iscoroutine(returned):
+                from asyncio import run  # slow, and every worker process would wait for it
+
+                returned = run(returned)
+            verdict = self.program.judged(returned)
             if self._calling.locked():
                 verdict = _failed(WAITS)
             elif not self._calls:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import json
 import types
@@ -208,9 +207,11 @@ class Toolbox:
         tool = self.by_name.get(call.name)
         if tool is None:
             return False, f"there is no tool {call.name[:40]!r}; there is {', '.join(self.by_name)}"
+        from asyncio import CancelledError  # slow, and every worker process would wait for it
+
         try:
             return True, tool.run(call)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever the function raises
+        except (Exception, SystemExit, CancelledError) as error:  # whatever the function raises
             return False, first_line(error) if isinstance(error, ValueError) else _named(error)
 
 

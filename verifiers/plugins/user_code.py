@@ -6,10 +6,10 @@ take the place of an installed package, and the module search path stays as it i
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import re
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_file_location
@@ -102,7 +102,7 @@ def _import_file(file: Path) -> ModuleType:
     file = file.resolve()
     if not file.is_file():
         raise ImportError(f"the file {str(file)!r} does not exist")
-    digest = hashlib.blake2b(str(file).encode(), digest_size=4).hexdigest()
+    digest = f"{zlib.crc32(bytes(file)):08x}"  # hashlib would take a worker process as long to import as `re`
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_{digest}"  # two files may have the same name
     CODE.add({name: str(file)}, [str(file.parent)])
     return importlib.import_module(name)
