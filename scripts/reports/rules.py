@@ -29,6 +29,7 @@ CLEAR = 0.05  # a gain of success that is not noise
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
 FEW = 0.3  # of the episodes, by their effective number; below, verl's documentation warns, too
+USUAL = {"temperature": (0.3, 2.0), "kl_coef": (0.0, 1.0)}  # papers have 0.6 to 1.2, and at most 0.2
 HALVES = ("bfloat16", "float16")
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
@@ -299,6 +300,16 @@ def special_tokens(run: History) -> bool:
 def kl_runaway(run: History) -> bool:
     """The policy runs away from the one it started from, and forgets abilities besides the task."""
     return run["train/kl_ref"].end > FAR_KL
+
+
+@rule(metrics=(REWARD,), fix="leave the option out, or choose a value between these bounds")
+def unusual_setting(run: History) -> str:
+    """The reward does not rise, and a setting is far from what others use."""
+    if run.updates < FEW_UPDATES or run.improved or run.solved:
+        return ""
+    given = {name: float(run.config.get(name) or 0) for name in USUAL}
+    far = (name for name, value in given.items() if value and not USUAL[name][0] <= value <= USUAL[name][1])
+    return "; ".join(f"{name} {given[name]:g}, usually {USUAL[name][0]:g} to {USUAL[name][1]:g}" for name in far)
 
 
 @rule(
