@@ -11,6 +11,11 @@ from typing import Any
 SHOWN = 200  # characters of a wrong value in a message
 
 
+def in_one_line(value: Any) -> str:
+    """Return a wrong value for a message; the text of a model or a table has many lines."""
+    return repr(value).replace("\n", " ")[:SHOWN]
+
+
 def check_count(name: str, value: Any, low: int | None = 1, high: float | None = None) -> int:
     """Return a whole number, which may be written as 1e3, of at least `low` and at most `high`; None for no limit.
 
@@ -22,7 +27,7 @@ def check_count(name: str, value: Any, low: int | None = 1, high: float | None =
     if isinstance(value, bool) or not inside:
         limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
         of = f" of {' and '.join(limits)}" if limits else ""
-        raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
+        raise ValueError(f"{name} must be a whole number{of}, got {in_one_line(value)}")
     return int(value)
 
 
@@ -46,7 +51,7 @@ def check_number(
     if not number or not low <= value <= high or (above and value == low) or (below and value == high):
         least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
         most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
-        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r:.{SHOWN}}")
+        raise ValueError(f"{name} must be a finite number{least}{most}, got {in_one_line(value)}")
     return float(value)
 
 
@@ -65,7 +70,7 @@ def check_flag(name: str, value: Any) -> bool:
         ValueError: for anything else, naming the parameter and the value.
     """
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r:.{SHOWN}}")
+        raise ValueError(f"{name} must be true or false, got {in_one_line(value)}")
     return value
 
 
@@ -78,7 +83,7 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     names = list(allowed)
     if value in names:
         return value
-    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {did_you_mean(value, names)}allowed: {', '.join(names)}")
+    raise ValueError(f"unknown {name} {in_one_line(value)}; {did_you_mean(value, names)}allowed: {', '.join(names)}")
 
 
 def did_you_mean(value: Any, names: Iterable[str]) -> str:

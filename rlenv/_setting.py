@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from ._checks import SHOWN, check_choice, check_count, check_flag, check_number, check_schedule
+from ._checks import check_choice, check_count, check_flag, check_number, check_schedule, in_one_line
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 IN_WORDS = {"language-model": "text"}  # a kind of policy, and how a default names it
@@ -146,19 +146,19 @@ class Setting:
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, (str, os.PathLike)):
-            raise ValueError(f"{self.name} must be a text, got {value!r:.{SHOWN}}")
+            raise ValueError(f"{self.name} must be a text, got {in_one_line(value)}")
         text = str(value)
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError(f"{self.name} must be text in UTF-8, got {text!r:.{SHOWN}}")
+            raise ValueError(f"{self.name} must be text in UTF-8, got {in_one_line(text)}")
         if self.optional and not text.strip():
-            raise ValueError(f"{self.name} must be a text, got {text!r:.{SHOWN}}; omit it for none")
+            raise ValueError(f"{self.name} must be a text, got {in_one_line(text)}; omit it for none")
         return text
 
     def _table(self, value: Any) -> dict[str, Any]:
         try:
             table = dict(value)
         except (TypeError, ValueError):
-            raise ValueError(f"{self.name} must be a table, as KEY=VALUE, got {value!r:.{SHOWN}}") from None
+            raise ValueError(f"{self.name} must be a table, as KEY=VALUE, got {in_one_line(value)}") from None
         of_texts = get_args(self.hint)[1:] == (str,)  # as names of columns, which may look like numbers
         return {str(key): str(each) if of_texts else each for key, each in table.items()}
 

@@ -167,7 +167,8 @@ def listed_problems(file: ProblemFile) -> Problems | None:
         return load_problems(problems, file.columns, file.prompt_template)
     if file.columns or file.prompt_template is not None:
         names = "columns (--column) and prompt_template (--prompt-template)"
-        raise ValueError(f"{names} are for problems of a file: pass its path as problems (--problems)")
+        own = "Problem.from_row(row, columns, prompt_template) makes one of a row of yours"
+        raise ValueError(f"{names} are for problems of a file: pass its path as problems (--problems); {own}")
     if problems is None:
         return None
     unordered = isinstance(problems, Set) or not hasattr(problems, "__len__")  # a set's order is that of one process

@@ -395,7 +395,9 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
     asked = [name for name in scorer.inputs if name not in CARRIED]
     if lacking := [name for name in asked if not any(name in each.metadata for each in problems)]:
         allowed = ", ".join(["answer", *sorted({name for each in problems for name in each.metadata})])
-        raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}")
+        lists = {"prompt", "completion"} & {*lacking}
+        advice = "; a reward function takes lists: f(prompts, completions, **columns)" if lists else ""
+        raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
 
 
 class MiscountError(ValueError):

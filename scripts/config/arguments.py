@@ -136,9 +136,14 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
     values["tokenizer"] = _tokenizer(config.tokenizer, of_model, model, before)
     if config.chat_template is not None:
         values["chat_template"] = read_template(config.chat_template)  # the checkpoint keeps the text
-    values = {name: each for name, each in values.items() if each not in (usual[name], {})}
+    values = {name: each for name, each in values.items() if not (_equal(each, usual[name]) or _equal(each, {}))}
     values |= {"verifier": config.verifier, "verifier_kwargs": config.verifier_kwargs | unsafe}
     return ({} if demonstrated is None else {"first_problem": demonstrated}) | values | dict(env_kwargs)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Tell whether two values are equal; of another type, such as a table of pandas, == may compare its cells."""
+    return type(value) is type(other) and bool(value == other)
 
 
 def _tokenizer(chosen: Any, own: str | None, model: str, before: Mapping[str, Any]) -> Any:

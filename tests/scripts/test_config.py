@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
@@ -159,6 +160,7 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         ({"seed": 1e30}, "at most 9223372036854775807"),
         ({"learning_rate": 1.0}, "learning_rate is a setting of the agent"),
         ({"sead": 1}, "did you mean 'seed'"),
+        ({"model": torch.nn.Sequential(torch.nn.Identity())}, "model must be a text, got Sequential.*Identity"),
         ({"settings": {"seed": 1}}, "settings name seed"),
         ({"agent": RLOO.config(seed=1)}, "settings name seed"),
         ({"agent": RLOO.config(kl_coef=0.1), "settings": {"kl_coef": 0.2}}, "kl_coef"),
@@ -201,6 +203,8 @@ def test_a_config_with_a_data_frame_can_be_shown_and_written():
     config = rlenv.TrainConfig(problems=frame, verifier="exact", verifier_kwargs={"collapse_whitespace": True})
     assert "problems=" in repr(config) and "verifier='exact'" in repr(config) and "seed" not in repr(config)
     assert config.flat()["problems"].startswith("<pandas.") and "problems" in config.changed()
+    with pytest.raises(ValueError, match=r"got a DataFrame; .* frame.to_dict\('records'\)"):
+        rlenv.train(config)
 
 
 def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
