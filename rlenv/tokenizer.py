@@ -200,12 +200,11 @@ def _token(tokenizer: PreTrainedTokenizerBase, stop: Any) -> int:
         raise ValueError(f"a stop token must be the text or the id of a token, got {shown(stop)}")
     whole = tokenizer.get_vocab().get(stop)
     ids = [whole] if whole is not None else tokenizer(stop, add_special_tokens=False)["input_ids"]
-    if len(ids) != 1 or (whole is None and ids[0] == tokenizer.unk_token_id):
-        raise ValueError(
-            f"stop token {shown(stop)} must be one token of the tokenizer, but it is {len(ids)}"
-            if len(ids) != 1
-            else f"stop token {shown(stop)} is not in the tokenizer's vocabulary"
-        )
+    if len(ids) != 1:
+        several = f"must be one token of the tokenizer, but it is {len(ids)}"
+        raise ValueError(f"stop token {shown(stop)} {several}; pass the text as stop_strings (--stop-string)")
+    if whole is None and ids[0] == tokenizer.unk_token_id:
+        raise ValueError(f"stop token {shown(stop)} is not in the tokenizer's vocabulary")
     return int(ids[0])
 
 

@@ -153,7 +153,7 @@ def make_envs(
         else:
             made = SyncVectorEnv([partial(make_checked, spec, **kwargs)] * num_envs)
     except (gym.error.Error, TypeError) as error:
-        raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+        raise ValueError(f"environment {env!r}: {first_line(error)}") from error
     return made
 
 

@@ -44,6 +44,7 @@ from rlenv.agents.training.optimizer import PolicyOptimizer
 NAN, INF = float("nan"), float("inf")
 ARITH = {"verifier": "arith"}
 SERVED = {"engine": "vllm", "engine_url": "http://localhost:8000"}
+MISTYPED = {"verifier": "exact", "problems": ["1"] * 99, "max_tokens": 9}
 ONE_BY_ONE = {"verifier": lambda prompt, completions: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 SOLUTIONS = {"verifier": lambda completions, solution: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
@@ -381,6 +382,7 @@ FIGURES = [
     (infos_in_a_list, ("DictInfoToList", "list", "dictionary")),
     (slots_of_groups, ("group_size=4", "each slot has its own", "gym.make_vec")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
+    (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=MISTYPED), ("TextGen-v0': TextGen-v0 got", "'max_tokens'")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=ONE_BY_ONE), ("columns ['prompt']", "f(prompts, completions")),
 ]
 WORLDS = [

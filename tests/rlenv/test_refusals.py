@@ -235,7 +235,7 @@ ROWS = [
     row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),
     row(task, {"stop_tokens": [5]}, "stop token 5", "0 to 4"),
     *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "")),
-    row(task, {"stop_tokens": ["ab"]}, "stop token 'ab'", "2"),
+    row(task, {"stop_tokens": ["ab"]}, "stop token 'ab'", "2; pass", "--stop-string"),
     row(task, {"stop_tokens": ["x"]}, "stop token 'x'", "vocabulary"),
     row(chat, {"system_prompt": " "}),
     row(chat, {"chat": "yes"}),
