@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,7 +81,8 @@ class ActingLinear(nn.Module):
         elif base is not layer:
             self._merged = (layer,)
             self.weight = nn.Parameter(torch.empty_like(base.weight), requires_grad=False)
-        self._packs, self._packed = packs and not self._transposed and may_pack(self.weight), None
+        self._packs = packs and not self._transposed and may_pack(self.weight)
+        self._packed: Callable[..., torch.Tensor] | None = None  # the product with packed weights
         self._rows = least_rows(self.weight.dtype)
         self.refresh()
 
@@ -112,7 +114,7 @@ class ActingLinear(nn.Module):
                 _, b, scale = self._apart
                 whole = torch.cat([whole, b.detach() * scale], 1)
             self._packed = pack(whole)
-        return product(x, self._packed, self.weight, self.bias)
+        return self._packed(x, self.bias)
 
 
 def is_changed(module: nn.Module) -> bool:
@@ -122,8 +124,8 @@ def is_changed(module: nn.Module) -> bool:
 
 
 # Weights in the order in which a CPU's kernel reads them. A product of few rows with large weights spends most of its
-# time on bringing them into that order. torch has this for its compiler, under names that may change: of MKL, which is
-# faster but for float32 on Intel and AMD alone, and of oneDNN.
+# time on bringing them into that order. torch has this for its compiler, under names that may change: MKL's kernels,
+# which are faster, for float32 on Intel and AMD, and oneDNN's.
 
 
 def may_pack(weight: torch.Tensor) -> bool:
@@ -141,7 +143,7 @@ def can_pack(dtype: torch.dtype) -> bool:
     x, weight = x.view(4, 8), weight.view(6, 8)
     try:
         with torch.inference_mode():
-            made = product(x, pack(weight), weight, bias)
+            made = pack(weight)(x, bias)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
     return torch.allclose(made, F.linear(x, weight, bias), atol=16 * torch.finfo(dtype).eps)
@@ -152,20 +154,14 @@ def least_rows(dtype: torch.dtype) -> int:
     return 1 if dtype is torch.bfloat16 else ROWS.get(torch.backends.cpu.get_cpu_capability(), ROWS_ELSEWHERE)
 
 
-def by_mkl(dtype: torch.dtype) -> bool:
-    """Return whether MKL packs weights of this type, and not oneDNN."""
-    return dtype is torch.float32 and torch.backends.mkl.is_available()
+def pack(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Return the product with a copy of a weight [out, in] in the kernel's order.
 
-
-def pack(weight: torch.Tensor) -> Any:
-    """Return a copy of a weight [out, in] in the kernel's order."""
-    if by_mkl(weight.dtype):
-        return torch.ops.mkl._mkl_reorder_linear_weight(weight, USUAL_ROWS)
-    return torch.ops.mkldnn._reorder_linear_weight(weight, USUAL_ROWS)
-
-
-def product(x: torch.Tensor, packed: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return W x + b [..., out], given x [..., in] and W as it is and packed."""
-    if by_mkl(weight.dtype):
-        return torch.ops.mkl._mkl_linear(x, packed, weight, bias, x.numel() // x.shape[-1])
-    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    Returns:
+        A function of x [..., in] and a bias [out], or None, which returns W x + b [..., out].
+    """
+    if weight.dtype is torch.float32 and torch.backends.mkl.is_available():
+        ordered = torch.ops.mkl._mkl_reorder_linear_weight(weight, USUAL_ROWS)
+        return lambda x, bias: torch.ops.mkl._mkl_linear(x, ordered, weight, bias, x.numel() // x.shape[-1])
+    ordered = torch.ops.mkldnn._reorder_linear_weight(weight, USUAL_ROWS)
+    return lambda x, bias: torch.ops.mkldnn._linear_pointwise(x, ordered, bias, "none", [], "")
