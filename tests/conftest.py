@@ -73,7 +73,7 @@ def prepare() -> None:
 
 def pytest_collection_finish() -> None:
     """Spare modules and collected tests, which live to the end, from garbage collection: a tenth of all the time."""
-    gc.freeze()  # with the little garbage among them, which would take a second to find
+    gc.freeze()  # with the little garbage among them
     gc.set_threshold(10_000)  # 700 by default
     gc.enable()
 
