@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 FACTS = np.dtype(  # about a listed problem
     [
         ("key", "u8"),  # the hash of its split key
-        ("named", "?"),  # whether it names its split
         ("test", "?"),  # whether it is in the test split
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
     ]
@@ -86,7 +85,6 @@ class ProblemStream:
         listed: the listed problems of this split; empty if the verifier samples them.
         curriculum: what chooses, of either kind; None if nothing does.
         sizes: how many listed problems each split has; empty if the verifier samples them.
-        names_splits: whether any listed problem names its split.
 
     Raises:
         ValueError: for a malformed problem or one with an unknown split, or no listed problem in this split; for a
@@ -109,7 +107,6 @@ class ProblemStream:
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
         self._latest: tuple[int, int, Prompt] | None = None
         self.sizes: dict[str, int] = {}
-        self.names_splits = False
         self._made: dict[tuple[int, int], Prompt] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self.listed = Problems([])
@@ -195,15 +192,17 @@ class ProblemStream:
         epoch, position = divmod(index, len(self.listed))
         return self._of_list(self._order(self.seed, epoch)[position], range(len(self.listed)), rng)
 
-    def distinct(self, count: int) -> int:
-        """Return how many different problems are among the first `count`.
+    def first_equals(self, count: int) -> list[int]:
+        """Return for each of the first `count` problems the number of the first one that equals it.
 
-        Two are the same if their prompts, reference answers and split keys are equal.
+        Prompts, reference answers and split keys of equal problems are equal. A list that is shorter comes once.
         """
         first = range(min(count, len(self.listed) or count))
         blocks = (self.prompts(first[at : at + _KEPT]) for at in range(0, len(first), _KEPT))  # a file may be large
         problems = (each.problem for block in blocks for each in block)
-        return len({(each.text, each.answer, self.verifier.split_key(each)) for each in problems})
+        keys = ((each.text, each.answer, self.verifier.split_key(each)) for each in problems)
+        seen: dict[Any, int] = {}
+        return [seen.setdefault(key, number) for number, key in enumerate(keys)]
 
     def record(self, problem: Problem, success: bool) -> None:
         """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
@@ -243,7 +242,7 @@ class ProblemStream:
         """Yield problems of this split that the verifier samples."""
         for _ in range(_TRIES):
             problem = sample(rng)
-            _, _, is_test, _ = self._fact(problem)
+            _, is_test, _ = self._fact(problem)
             if SPLITS[is_test] == self.split:
                 yield problem
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
@@ -265,18 +264,16 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _fact(self, problem: Problem) -> tuple[int, bool, bool, int]:
+    def _fact(self, problem: Problem) -> tuple[int, bool, int]:
         key, level = hash_of(self.verifier.split_key(problem)), problem.metadata.get("level", 1)
-        named = problem.metadata.get("split")
-        is_test = side_of(named, key, self.test_fraction) == "test"
-        return key, named is not None, is_test, level if is_level(level) else 0
+        is_test = side_of(problem.metadata.get("split"), key, self.test_fraction) == "test"
+        return key, is_test, level if is_level(level) else 0
 
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
         facts = np.fromiter(map(self._fact, problems), FACTS, len(problems))
         keys, tests = facts["key"], facts["test"]
         self.sizes = {"train": int((~tests).sum()), "test": int(tests.sum())}
-        self.names_splits = bool(facts["named"].any())
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
         here = tests if self.split == "test" else ~tests

@@ -32,10 +32,8 @@ from ..config.names import agent_class, short_name
 from ..config.options import ADAPTER, TEXT_ONLY
 from ..config.task_options import with_task
 from ..process.children import Child, available_cores, rlenv_command, run_jobs
-from ..process.progress import say
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe
-from ..reports.held_out import check_enough, problem_figures
 from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
 from . import session
 from .from_python import job
@@ -72,13 +70,10 @@ def compare(config: CompareConfig) -> Comparison:
     """
     config = with_task(config)
     agents, config = _agents(config.agents), _with_defaults(config)
-    has_start, few_problems = _check(agents, config)
-    if not has_start and config.sft_steps:
+    if not _check(agents, config) and config.sft_steps:
         config = config.but(sft_steps=0)
     with ExitStack() as held:
         study = Study(config, agents, held)
-        if few_problems:
-            say(few_problems)
         failed = study.run_missing()
         report, files = study.report(failed)
     return Comparison(study.folder, report, files, failed)
@@ -116,13 +111,13 @@ def _with_defaults(config: CompareConfig) -> CompareConfig:
     return config.but(**filled)
 
 
-def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
+def _check(agents: list[str], config: CompareConfig) -> bool:
     """Make the agent and environment of every run, so that bad input is an error before the first run starts.
 
-    Too few held-out problems are bad input, or a line if the user chose which they are.
+    No held-out problem is bad input, unless --test-fraction says that those of training are asked.
 
     Returns:
-        Whether there is a warm start, and the line about few held-out problems, if any.
+        Whether there is a warm start.
     """
     for name, value in objects_of(config).items():
         what = f"{name} is an object of Python, a {type(value).__name__}"
@@ -132,18 +127,11 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
         agent = build_agent(name, config.but(device="cpu"))
         if agent.needs_teacher and not agent.teaches_itself:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
-    env_id, env_kwargs = config.env_id, agent.origin["env_kwargs"]
-    if not config.is_text:
+    if not config.is_text or "test_fraction" in config.chosen:
         session.held_out_envs(agent, 1)
-        return False, ""
-    if "test_fraction" in config.chosen or session.task_of(agent.env).stream.names_splits:
-        stream = session.task_of(session.held_out_envs(agent, 1)).stream
     else:
-        stream = session.task_of(session.evaluation_envs(env_id, env_kwargs, "cpu", 1, "test")).stream
-        check_enough(stream)
-    episodes = config.eval_episodes or session.evaluation_episodes(True, stream.sizes)
-    few_problems = problem_figures(stream, episodes).get("few_problems", "")
-    return session.demonstrations_if_any(agent, config) is not None, few_problems
+        session.evaluation_envs(config.env_id, agent.origin["env_kwargs"], "cpu", 1, "test")
+    return config.is_text and session.demonstrations_if_any(agent, config) is not None
 
 
 class PlannedRun(NamedTuple):

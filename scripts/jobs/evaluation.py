@@ -25,7 +25,6 @@ from ..config.task_options import with_task
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals
-from ..reports.held_out import problem_figures
 from ..reports.rules import MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples
@@ -65,8 +64,6 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
             say(f"{name}: {episodes} without a verdict, the last reason: {why}")
         if figures.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {figures['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
-        if line := figures.get("few_problems"):
-            say(f"{name}: {line}")
     return results
 
 
@@ -94,25 +91,26 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
     count = config.episodes or (200 if samples else session.evaluation_episodes(text))
     if text:
         policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(loaded.env)
-        count = min(count, len(task.stream.listed) or count)  # the same problem twice would narrow the intervals
+        count = min(count, len(task.stream.listed) or count)  # a greedy answer is the same the second time
         settings = _settings(subject, config) | {"device": loaded.device.type, "problems": count}
         path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
         env_kwargs = env_kwargs | {"tokenizer": task.encoding.tokenizer}
     loaded.env.close()
     session.check_dealt_out(count, split, "raise --episodes, add problems")
 
-    def played(greedy: bool, samples: int = 1) -> tuple[dict[str, Any], list[Row]]:
-        total, unit = count * samples, "tokens" if text else "steps"
-        envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, samples)
+    def played(greedy: bool, samples: int | None = None) -> tuple[dict[str, Any], list[Row]]:
+        each, unit = samples or 1, "tokens" if text else "steps"
+        total = count * each
+        envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, each)
         with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
             on_step, generator = counting(show, total, unit), torch.Generator(loaded.device)
             figures, rollout = evaluate_policy(policy, envs, total, greedy, seed, generator, on_step)
             if not text:
                 return figures, []
             posed = session.task_of(envs)
-            figures |= problem_figures(posed.stream, count)
-            rows = _rows(posed, rollout, greedy, samples)
-        return with_intervals(figures, rows, seed), rows
+            rows, equal = _rows(posed, rollout, greedy, each), posed.stream.first_equals(count)
+        figures = with_intervals(figures | {"problems": len({*equal})}, rows, equal, seed)
+        return figures if samples is None else figures | of_attempts(rows, samples, equal, seed), rows
 
     figures, rows = played(config.deterministic)
     figures["split"] = split
@@ -123,7 +121,7 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
     if samples:
         sampled, more = played(False, samples)
         how = {"samples": samples, "temperature": policy.temperature, "top_p": config.top_p}
-        figures["sampled"] = how | sampled | of_attempts(more, samples, seed)
+        figures["sampled"] = how | sampled
         rows += more
     if processes.is_main():
         write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

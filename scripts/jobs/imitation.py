@@ -231,8 +231,6 @@ def show(run: ImitatedRun, as_json: bool) -> None:
         click.echo(json.dumps(result))
     else:
         figures = "" if result["eval"] is None else f"{describe(result['eval'])}\n"
-        if line := (result["eval"] or {}).get("few_problems"):
-            say(line)
         click.echo(f"{figures}Run folder: {result['run_dir']}")
 
 

@@ -114,8 +114,6 @@ class TrainJob:
             return
         self.state["initial"] = self._evaluate("before", self.config.seed, self.episodes)
         say(f"before: {describe(self.state['initial'])}")
-        if line := self.state["initial"].get("few_problems"):
-            say(line)
 
     def _learn(self) -> None:
         """Train up to the run's goal and write a checkpoint; after an error in an update, the last one stays."""

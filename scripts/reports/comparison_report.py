@@ -47,8 +47,7 @@ def write_report(
         for result in results
     ]
     rows = rows_of(results, agents, figure, goal, text)
-    of_few = _of_few_problems(results)
-    report: dict[str, Any] = {"run_dir": str(folder), "env": config.env_id, "figure": figure, "goal": goal, **of_few}
+    report: dict[str, Any] = {"run_dir": str(folder), "env": config.env_id, "figure": figure, "goal": goal}
     report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
     # The mean reward of rewards that are more than 1 for success and else 0: it may rise while success does not.
@@ -95,9 +94,3 @@ def rows_of(
         if own:
             rows.append({"agent": agent, **outcome_of(own, figure), "wins": wins})
     return rows
-
-
-def _of_few_problems(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return `few_problems`, the line about the run that was asked the fewest; empty if none was asked few."""
-    few = [result["eval"] for result in results if "few_problems" in result["eval"]]
-    return {"few_problems": min(few, key=lambda figures: figures["problems"])["few_problems"]} if few else {}

@@ -13,7 +13,6 @@ from ..config.options import TEXT_ONLY
 from ..run.folder import CHECKPOINT, write_text
 from .charts import charts_of
 from .collect import Kind, kinds_of, read_runs, shown_value, stop_of, world_of
-from .held_out import problems_of
 from .history import History
 from .rules import Finding, findings_of
 from .statistics import outcome_of
@@ -46,7 +45,6 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
         figure=figure,
         outcomes=[_outcome(kind, figure) for kind in kinds],
         problems=_problems(evaluations),
-        few_problems=list(dict.fromkeys(each["few_problems"] for each in evaluations if "few_problems" in each)),
         charts=charts_of(kinds),
         advice=_advice(runs, findings),
         held_out=held_out_cards(kinds) if text else [],
@@ -96,7 +94,9 @@ def _problems(evaluations: Sequence[Row]) -> str:
     counts = sorted({each["problems"] for each in evaluations if "problems" in each})
     if not counts:
         return ""
-    return problems_of(str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}", evaluations[0]["split"])
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    kind = "training" if evaluations[0]["split"] == "train" else "held-out"
+    return f"{count} {kind} problem{'s' * (count != '1')}"
 
 
 def _advice(runs: Sequence[History], findings: Iterable[tuple[History, Finding]]) -> list[tuple[Finding, str]]:

@@ -218,7 +218,7 @@ COMMANDS = {
     "evaluate": Run(
         "evaluate {text} --episodes 4 --samples 2 --out {out}.jsonl --device cpu --json",
         "episodes mean_reward success_rate mean_ep_length deterministic split success_interval truncated_share "
-        "problems few_problems reward_std sampled completions",
+        "problems reward_std sampled completions",
         {"episodes": 4, "problems": 3, "split": "test", "sampled.samples": 2, "sampled.episodes": 8},
         files=".jsonl .json",
     ),

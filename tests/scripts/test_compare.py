@@ -12,13 +12,10 @@ from inprocess import error_of, result_of
 from rlenv._scripts.config.configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
 from rlenv._scripts.reports.comparison_report import rows_of, write_report
-from rlenv._scripts.reports.held_out import check_enough
 from rlenv._scripts.reports.statistics import POINTS, RESAMPLES, interquartile_mean, spread, worse
 from rlenv.agents import AGENTS
 from rlenv.agents.estimators.pass_at_k import bootstrap_mean
 from rlenv.agents.files import Lock
-from rlenv.stream import ProblemStream
-from rlenv.verifiers.builtin.arith import Arith
 
 SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
 SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
@@ -174,39 +171,24 @@ ECHO += ["--model", "tiny", "--episodes", 8, "--episodes-per-update", 8, "--eval
 
 @pytest.fixture
 def letters(tmp_path):
-    """Return a file of four problems, of which the hash leaves two for the test split, and the options."""
+    """Return a file of four problems, and the options."""
     file = tmp_path / "letters.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"{letter}>", "answer": letter}) + "\n" for letter in "abcd"))
     return file, [*ECHO, "--problems", file, "--log-dir", tmp_path / "run"]
 
 
-def test_too_few_held_out_problems_are_refused_before_anything_is_trained(letters, tmp_path):
-    line = error_of(compare(*letters[1]))
-    assert all(part in line for part in ("2 of 4", "5", "--test-fraction 0")) and not (tmp_path / "run").exists()
+def test_a_split_without_problems_is_refused_before_anything_is_trained(letters, tmp_path):
     letters[0].write_text('{"prompt": "a>"}\n{"prompt": "c>"}\n')
     assert "none of the 2 problems is in the test split" in error_of(compare(*letters[1]))
-    check_enough(ProblemStream(Arith(1), "test"))
-    with pytest.raises(ValueError, match=r"\b2 different problems .*--test-fraction"):
-        check_enough(ProblemStream(Arith(1), "test", 0.05))
+    assert not (tmp_path / "run").exists()
 
 
-def test_who_chooses_the_split_gets_a_table_that_says_of_how_few_problems_it_is(letters, tmp_path, monkeypatch):
+def test_table_and_page_say_of_how_many_problems_they_are(letters, tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-    outcome = compare(*letters[1], "--test-fraction", 0, "--json", "--report")
-    report, page = result_of(outcome), (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
-    assert [row["problems"] for row in report["rows"]] == [4, 4] and report.get("few_problems")
-    assert sum("4 training problems" in line for line in outcome.stderr.splitlines()) == 1
-    assert "| problems |" in page and page.count("4 training problems") == 1
-    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "on 4 training problems" in html and html.count("each is 25% of the figure") == 1
-
-
-def test_problems_that_name_their_split_are_a_choice_of_it(letters, tmp_path, monkeypatch):
-    file, options = letters
-    rows = [{"prompt": f"{n}>", "answer": str(n), "split": "test" if n == 8 else "train"} for n in range(9)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    commands, *_ = jobs_of(monkeypatch, *options)
-    assert len(commands) == 1
+    report = result_of(compare(*letters[1], "--test-fraction", 0, "--json", "--report"))
+    assert [row["problems"] for row in report["rows"]] == [4, 4]
+    assert "| problems |" in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "on 4 training problems" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 # Statistics and table.

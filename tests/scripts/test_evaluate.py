@@ -53,15 +53,25 @@ def row(problem, answer, success, **changes):
 
 def test_figures_count_verdicts():
     rows = [row(0, "1", True), row(0, "2", False, status="timeout"), row(1, "1", False), row(1, None, False)]
-    at = of_attempts(rows, 2, 0)["pass_at_k"]
+    at = of_attempts(rows, 2, range(2), 0)["pass_at_k"]
     assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2) and at["1"]["low"] <= 0.5 <= at["1"]["high"]
     assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
     rows[1] = row(0, "2", False)
-    found = of_attempts(rows, 2, 0)
+    found = of_attempts(rows, 2, range(2), 0)
     assert (found["pass_at_k"]["2"]["value"], found["maj_at_k"]["2"]["value"]) == (0.5, 0.25)
     failed = row(2, None, False, truncated=True, status="error")
-    cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], 0)
+    cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], range(3), 0)
     assert cut == {"a": 1, "unjudged_problems": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
+
+
+def test_an_interval_is_over_different_problems_however_often_each_was_asked():
+    """Two problems, each posed 50 times: 100 equal answers say no more than two of them."""
+    once, often = ([row(n, "1", n % 2 == 0) for n in range(count)] for count in (2, 100))
+    equal = [n % 2 for n in range(100)]
+    few, many = (with_intervals({}, rows, equal, 0)["success_interval"] for rows in (once, often))
+    assert few == many == [0.0, 1.0]
+    few, many = (of_attempts(rows, 1, equal, 0)["pass_at_k"]["1"] for rows in (once, often))
+    assert few == many and few["problems"] == 2
 
 
 def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, monkeypatch):
@@ -132,16 +142,10 @@ def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path):
     file = tmp_path / "sums.json"
     file.write_text(json.dumps(sums))
     asked = (folder, "--verifier", "exact", "--problems", file, "--max-new-tokens", 4, "--device", "cpu")
-    outcome = run("evaluate", *asked)
-    assert "4 episodes of 3 problems" in outcome.stdout
-    assert sum("3 held-out problems: each is 33%" in line for line in outcome.stderr.splitlines()) == 1
-    found = result_of(*asked)
-    assert found["problems"] == 3 and "--problems" in found["few_problems"]
+    assert "4 episodes of 3 problems" in done("evaluate", *asked).stdout
     assert result_of(*asked, "--episodes", 1)["problems"] == 1
     sampled = result_of(folder, "--verifier-arg", "digits=1", "--verifier-arg", "levels=1", "--episodes", 100)
-    assert sampled["problems"] < 30 and "--test-fraction" in sampled["few_problems"], "100 episodes of 20 sums"
-    many = result_of(folder, "--episodes", 60)
-    assert 30 <= many["problems"] < 60 and "few_problems" not in many
+    assert sampled["problems"] < 30, "100 episodes of 20 sums"
 
 
 def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):

@@ -118,6 +118,6 @@ def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts(
     parts = [{"followed": 1.0, "instructions": 3.0}, {"followed": 2.0, "instructions": 2.0}]
     rows = [row | {"parts": each, "problem": n} for n, (row, each) in enumerate(zip(judged, parts, strict=True))]
     figures = {"success_rate": 0.5, "mean_reward": 0.5, "mean_ep_length": 3.0, "episodes": 2, "split": "test"}
-    found = with_intervals(figures | {"deterministic": True}, rows, 0)
+    found = with_intervals(figures | {"deterministic": True}, rows, range(2), 0)
     assert found["instruction_success"] == 3 / 5 and "instructions followed 0.600" in describe(found)
-    assert "instruction_success" not in with_intervals(figures, [row | {"parts": {}} for row in rows], 0)
+    assert "instruction_success" not in with_intervals(figures, [row | {"parts": {}} for row in rows], range(2), 0)
