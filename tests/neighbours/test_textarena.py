@@ -1,4 +1,4 @@
-"""The games of the real package: the same for a seed, kept apart, won by their demonstrations."""
+"""The games of the real package: the same for a seed, and kept apart."""
 
 import importlib
 import random
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rlenv.verifiers import make_verifier
-from rlenv.verifiers.dialogues.textarena import GAMES, REFUSED, SEVERAL
+from rlenv.verifiers.dialogues.textarena import GAMES
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
 textarena = pytest.importorskip("textarena")
@@ -27,23 +27,11 @@ def test_a_game_repeats_for_its_seed_and_can_be_spelled(game):
     assert len(replies[0][0].content) <= verifier.turns.reply_length
 
 
-@pytest.mark.parametrize(
-    "game", ["GuessTheNumber-v0", "GuessTheNumber-v0-hardcore", "FrozenLake-v0-random", "Secretary-v0"]
-)
-def test_demonstrations_win(game):
-    verifier, rng = make_verifier(f"textarena:{game}"), random.Random(0)
-    for _ in range(30):
-        problem = verifier.sample(rng)
-        dialogue = verifier.dialogue(problem)
-        replies = [dialogue.reply(turn) for turn in verifier.demonstration_turns(problem, rng)]
-        assert replies[-1].verdict.reward == 1 and all(one.verdict is None for one in replies[:-1])
-
-
-def test_every_id_is_played_or_refused_by_name():
+def test_every_id_is_played_or_refused():
     registry = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
     for name in registry:
         base = name.partition("-v0")[0]
         if base not in GAMES:
-            with pytest.raises(ValueError, match=re.escape(f"{name} is not supported: {REFUSED.get(base, SEVERAL)}")):
+            with pytest.raises(ValueError, match=re.escape(f"{name} is not supported")):
                 make_verifier(f"textarena:{name}")
-    assert {*GAMES, *REFUSED} <= {name.partition("-v0")[0] for name in registry}
+    assert set(GAMES) <= {name.partition("-v0")[0] for name in registry}

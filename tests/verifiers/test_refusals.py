@@ -303,8 +303,7 @@ ROWS = [
     row(of("gym:CartPole-v1"), {}, "gymnasium.spaces.Text"),
     row(of("gem:Coun-v0"), {}, "Count-v0"),
     row(of("textarena:GuesTheNumber-v0"), {}, "GuessTheNumber"),
-    row(of("textarena:Chess-v0"), {}, "several players"),
-    row(of("textarena:Wordle-v0"), {}, "NLTK"),
+    row(of("textarena:Chess-v0"), {}, "Chess-v0 is not supported", "Sudoku-v0"),
     *(row(of("openenv"), {"url": url}, "address", "http://127") for url in ("127.0.0.1:8000", "http://")),
     row(of("openenv:http://127.0.0.1:9"), {}, "http://127.0.0.1:9", "start the server"),
     row(reward_model, {"label": 2}),
@@ -326,7 +325,7 @@ ROWS = [
 @pytest.fixture
 def pretend_libraries(monkeypatch):
     """Put small libraries in the places of gem and textarena."""
-    for package, names in (("gem", ["Count-v0"]), ("textarena", ["GuessTheNumber-v0", "Chess-v0", "Wordle-v0"])):
+    for package, names in (("gem", ["Count-v0"]), ("textarena", ["GuessTheNumber-v0", "Chess-v0"])):
         library = types.SimpleNamespace(make=lambda name: gymnasium.make("CartPole-v1"))
         monkeypatch.setitem(sys.modules, package, library)
         registration = types.SimpleNamespace(ENV_REGISTRY=dict.fromkeys(names))

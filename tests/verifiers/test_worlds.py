@@ -190,7 +190,7 @@ Kind = Enum("Kind", "PROMPT PLAYER_ACTION GAME_MESSAGE GAME_BOARD")
 class Guess:
     """A number from 1 to 20, drawn from the global random state; a word ends the game with a text for a reward."""
 
-    min_number, max_number, max_turns = 1, 20, 10
+    max_turns = 10
 
     def reset(self, num_players, seed):
         random.seed(seed)
@@ -287,15 +287,15 @@ def test_what_a_broken_environment_returns_is_said_with_its_method(libraries, mo
 
 
 def test_a_game_is_shown_without_the_models_words_and_a_text_in_place_of_a_reward_pays_nothing(libraries):
-    verifier, rng = make_verifier("textarena:GuessTheNumber-v0"), random.Random(0)
-    problem = verifier.sample(rng)
+    verifier = make_verifier("textarena:GuessTheNumber-v0")
+    problem = verifier.sample(random.Random(0))
     assert problem.prompt == "Guess S!\n| 1-20 |\n"
     content = verifier.dialogue(problem).reply("[99]").content
     assert content.startswith("No. ") and "[99]" not in content
     bare, wins = (make_verifier("textarena:GuessTheNumber-v0", **each) for each in ({"rules": ""}, {"wins_only": True}))
     assert bare.sample(random.Random(0)).prompt == "| 1-20 |\n"
-    game, turns = verifier.dialogue(problem), verifier.demonstration_turns(problem, rng)
-    assert [game.reply(turn) for turn in turns][-1].verdict.reward == 1
+    game = verifier.dialogue(problem)
+    assert game.reply(f"[{game.env.game_number}]").verdict.reward == 1
     ends = [(verifier, "stop", 0), (verifier, "near", 0.9), (wins, "near", 0)]
     assert all(made.dialogue(problem).reply(turn).verdict.reward == reward for made, turn, reward in ends)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -15,7 +13,7 @@ from typing_extensions import override
 
 from rlenv._checks import check_count, check_flag
 
-from ..base import Execution, Problem, Reply, Turns, Verdict
+from ..base import Execution, Reply, Turns, Verdict
 from ..plugins.arguments import hint, require
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, WorldVerifier, spelled
@@ -35,8 +33,6 @@ class Game:
         low: lowest reward.
         high: highest reward.
         deterministic: whether the result of a turn with several actions is the same in every process.
-        player: returns the right actions, given the game after its reset and a source of choices; None if there are
-            no demonstrations.
     """
 
     turns: int | None = None
@@ -44,42 +40,6 @@ class Game:
     low: float = 0.0
     high: float = 1.0
     deterministic: bool = True
-    player: Callable[[Any, random.Random], list[str]] | None = None
-
-
-def guess_the_number(game: Any, rng: random.Random) -> list[str]:
-    """Return guesses that the hints so far allow; after the first half of the turns, bisection."""
-    low, high, number = game.min_number, game.max_number, game.game_number
-    guesses: list[int] = []
-    while not guesses or guesses[-1] != number:
-        guess = rng.randint(low, high) if len(guesses) < game.max_turns // 2 else (low + high) // 2
-        guesses.append(guess)
-        low, high = (guess + 1, high) if guess < number else (low, guess - 1)
-    return [f"[{guess}]" for guess in guesses]
-
-
-def frozen_lake(game: Any, rng: random.Random) -> list[str]:
-    """Return a shortest way around the holes; of several, one by chance."""
-    state = game.state.game_state
-    grid, start, goal = state["grid"], tuple(state["player_pos"]), tuple(state["goal_pos"])
-    moves = list({"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}.items())
-    ways: dict[tuple[int, ...], list[str]] = {start: []}
-    waiting = deque([start])
-    while goal not in ways:
-        at = waiting.popleft()
-        for name, step in rng.sample(moves, len(moves)):
-            row, column = at[0] + step[0], at[1] + step[1]
-            inside = 0 <= row < len(grid) and 0 <= column < len(grid)
-            if inside and grid[row][column] != "H" and (row, column) not in ways:
-                ways[row, column] = [*ways[at], f"[{name}]"]
-                waiting.append((row, column))
-    return ways[goal]
-
-
-def secretary(game: Any, rng: random.Random) -> list[str]:
-    """Return the turns that pick the highest value, which a player cannot know."""
-    draws = game.state.game_state["draws"]
-    return ["[continue]"] * draws.index(max(draws)) + ["[accept]"]
 
 
 GAMES: Mapping[str, Game] = {
@@ -89,33 +49,21 @@ GAMES: Mapping[str, Game] = {
     "Crosswords": Game(deterministic=False),
     "Cryptarithm": Game(),  # one puzzle, whatever the seed
     "FifteenPuzzle": Game(answer_length=7),
-    "FrozenLake": Game(answer_length=7, player=frozen_lake),
-    "GuessTheNumber": Game(answer_length=4, player=guess_the_number),
+    "FrozenLake": Game(answer_length=7),
+    "GuessTheNumber": Game(answer_length=4),
     "LightsOut": Game(low=-math.inf),  # more lights than at the beginning count as negative
     "LogicPuzzle": Game(answer_length=60, deterministic=False),
     "Mastermind": Game(),
     "Minesweeper": Game(),
     "PegJump": Game(turns=14),
     "RushHour": Game(turns=60),
-    "Secretary": Game(answer_length=10, low=-1.0, player=secretary),
+    "Secretary": Game(answer_length=10, low=-1.0),
     "Set": Game(answer_length=14, high=20.0),
     "Slitherlink": Game(),
     "Sokoban": Game(answer_length=7),
     "Sudoku": Game(),
     "ThreeCardMonte": Game(turns=2),
     "TowerOfHanoi": Game(),  # one puzzle, whatever the seed
-}
-WORDS = "it reads word lists that NLTK downloads"
-MODEL = "it asks a model of another service, with an API key"
-SEVERAL = "it needs several players"
-REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains"), WORDS),
-    **dict.fromkeys(("Codenames", "WordLadder", "WordSearch", "Wordle"), WORDS),
-    **dict.fromkeys(("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), MODEL),
-    "Klondike": "its code has a syntax error",
-    "UltimateTexasHoldem": "its code needs Python 3.12, and a game has 1,000 rounds",
-    "BabyAiText": "it needs packages that TextArena does not install",
-    "Bandit": "it pays nothing for the best choice, and most for the worst",
 }
 
 
@@ -130,8 +78,7 @@ class TextArena(WorldVerifier):
     place of a reward, as four games do at invalid moves, the reward is 0.
 
     Characters other than printable ASCII are transliterated: `♠` is S. TextArena draws from Python's global random
-    state, which each game has for itself here. Demonstrations: FrozenLake, GuessTheNumber,
-    Secretary.
+    state, which each game has for itself here. There are no demonstrations but those in a column `turns`.
 
     Args:
         game: its id, such as "GuessTheNumber-v0" or "FrozenLake-v0-random".
@@ -141,8 +88,8 @@ class TextArena(WorldVerifier):
             an invalid move ends them, so that learning the game's rewards may be learning to lose near the goal.
 
     Raises:
-        ValueError: if textarena is not installed, for an unknown game (with the closest matches), or one that needs
-            other players, downloads or services.
+        ValueError: if textarena is not installed, for an unknown game (with the closest matches), or one that is
+            not supported, as it needs other players, downloads or services.
     """
 
     execution = Execution(needs={"textarena": "textarena"})
@@ -164,13 +111,6 @@ class TextArena(WorldVerifier):
     @override
     def playing(self, seed: int) -> Play:
         return Play(self, seed)
-
-    @override
-    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
-        if self.known.player is None:
-            raise ValueError(f"textarena: {self.game} has no demonstrations; use --sft-steps 0")
-        game = Play(self, problem.metadata["seed"]).env
-        return self.known.player(_innermost(game), rng)
 
 
 class Play(Playing):
@@ -218,13 +158,6 @@ def _library(part: str = "") -> Any:
     return require(f"textarena{part}", "textarena", "verifier 'textarena'")
 
 
-def _innermost(game: Any) -> Any:
-    """Return a game without its wrappers."""
-    while "env" in vars(game):
-        game = game.env
-    return game
-
-
 def game_of(name: str, registered: Collection[str]) -> Game:
     """Return the facts of a game.
 
@@ -233,14 +166,14 @@ def game_of(name: str, registered: Collection[str]) -> Game:
         registered: the ids that TextArena knows.
 
     Raises:
-        ValueError: for an unknown id, with the closest matches, or a game that cannot be trained on, with the reason.
+        ValueError: for an unknown id, with the closest matches, or one that is not supported.
     """
     base = name.partition("-v0")[0]
     if name not in registered:
         raise ValueError(f"textarena: unknown game {name!r}; {hint(name, _offered(registered))}")
     if base not in GAMES:
         games = ", ".join(f"{game}-v0" for game in GAMES)
-        raise ValueError(f"textarena: {name} is not supported: {REFUSED.get(base, SEVERAL)}; games: {games}")
+        raise ValueError(f"textarena: {name} is not supported; games: {games}")
     return GAMES[base]
 
 
