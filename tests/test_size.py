@@ -26,6 +26,7 @@ JOBS = {
     "rlenv train": ("rlenv._scripts.train", "rlenv.agents.training.supervised", *ALGORITHMS, *TEXT),
 }
 CONTROL = (
+    "rlenv.agents.rollouts.env_checks",
     "rlenv.agents.policies.control",
     "rlenv.agents.policies.numpy_actor",
     "rlenv.agents.policies.token_extractor",

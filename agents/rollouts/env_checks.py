@@ -1,29 +1,37 @@
-"""Somebody's environment against Gymnasium's interface: its spaces, its first reset and its first step are checked.
+"""Somebody's environment: Gymnasium checks its form, at its spaces, its first reset and its first step.
 
-Each layer of wrappers is checked for itself, so that the line names the class at fault. The checks stand in front of a
-method until its first call, and cost later ones nothing.
+Gymnasium warns of most faults, and those that it cannot go on with are refused here. Each layer of wrappers is called
+for itself, so that the line names the class at fault. The checks stand in front of a method until its first call, and
+cost later ones nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.passive_env_checker import (
+    check_action_space,
+    check_observation_space,
+    env_reset_passive_checker,
+    env_step_passive_checker,
+)
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlenv._checks import first_line
 
 from ..errors import UserCodeError
 
-PARTS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
-SIGNATURES = {"reset": "reset(self, *, seed=None, options=None)", "step": "step(self, action)"}
-NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+CHECKS: dict[str, Any] = {"reset": env_reset_passive_checker, "step": env_step_passive_checker}
+FORMS = {
+    "reset": "reset(self, *, seed=None, options=None), which returns (observation, info)",
+    "step": "step(self, action), which returns (observation, reward, terminated, truncated, info)",
+}
+_REFUSES = (AssertionError, NotImplementedError, TypeError, ValueError, gym.error.Error)  # what Gymnasium raises
 _NOT_THEIRS = ("gymnasium", __name__.partition(".")[0])  # packages whose frames are not of the user's code
 
 
@@ -34,18 +42,20 @@ def check_env(env: gym.Env) -> gym.Env:
         env: of Gymnasium, with its wrappers. One that declares traits is not checked.
 
     Raises:
-        UserCodeError: for an environment without spaces. The calls raise it for results of another form, and for an
-            exception in them, which is its cause.
+        UserCodeError: for spaces that Gymnasium refuses. The calls raise it for results that Gymnasium refuses or that
+            cannot be stored, and for an exception in them, which is its cause.
     """
     if "traits" in env.metadata:  # it was written for agents
         return env
+    for layer in reversed(_layers(env)):  # a wrapper without spaces has those of the environment in it
+        try:
+            check_observation_space(getattr(layer, "observation_space", None))
+            check_action_space(getattr(layer, "action_space", None))
+        except _REFUSES as error:
+            hint = "set observation_space and action_space to spaces of gymnasium.spaces, such as Discrete(2)"
+            raise _fault(layer, f"{first_line(error)}; {hint}") from None
     for layer in _layers(env):
-        for name in ("observation_space", "action_space"):
-            space = getattr(layer, name, None)
-            if not isinstance(space, spaces.Space):
-                has = f"no {name}" if space is None else f"the {name} {space!r:.60}"
-                raise _fault(layer, f"it has {has}; set it to a space of gymnasium.spaces, such as Discrete(2)")
-        for name in PARTS:
+        for name in CHECKS:
             vars(layer)[name] = partial(_first_call, layer, name, vars(layer).get(name))
     return env
 
@@ -61,15 +71,12 @@ def make_checked(spec: EnvSpec, **kwargs: Any) -> gym.Env:
         UserCodeError: as `check_env` says; for an exception in the constructor, which is its cause.
     """
     try:
-        env = gym.make(spec, **kwargs)
+        env = gym.make(spec, **{"disable_env_checker": True, **kwargs})  # the same checks, without a class at fault
     except Exception as error:  # whatever the constructor raises
         name = getattr(spec.entry_point, "__name__", str(spec.entry_point).rpartition(":")[2])
         root = error.__cause__ or error  # Gymnasium raises a TypeError again
         if raised := _raised(root):
             raise UserCodeError(f"environment {name}: __init__ {raised}") from root
-        if _module(error).startswith(("gymnasium.wrappers", "gymnasium.utils")):  # its own check of the spaces
-            hint = "set observation_space and action_space to spaces of gymnasium.spaces, such as Discrete(2)"
-            raise UserCodeError(f"environment {name}: {first_line(error).partition('. ')[0]}; {hint}") from None
         raise
     return check_env(env)
 
@@ -80,29 +87,45 @@ def _layers(env: gym.Env) -> list[gym.Env]:
 
 
 def _first_call(env: gym.Env, name: str, own: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a method that these checks stand in front of, and give it its place back; `own`: an attribute, if it is."""
+    """Call a method that these checks stand in front of, and give it its place back; `own`: an attribute, if it is.
+
+    An exception of the user's code becomes the cause of ours.
+    """
     if own is None:
         del vars(env)[name]
     else:
         vars(env)[name] = own
-    returned = _called(env, name, getattr(env, name), args, kwargs)
-    if said := _wrong_parts(env, name, returned):
-        raise _fault(env, f"{name} returned {said}")
-    return returned
-
-
-def _called(env: gym.Env, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Return the result of a method; an exception of the user's code becomes the cause of ours."""
+    # As Gymnasium does, only what is inside all wrappers is checked: they would be warned of its faults again.
+    call = getattr(env, name) if isinstance(env, gym.Wrapper) else partial(CHECKS[name], env)
     try:
-        return method(*args, **kwargs)
+        returned = call(*args, **kwargs)
+        if name == "reset":
+            obs, _ = returned
+        else:
+            obs, reward, _, _, _ = returned
+            np.zeros(1)[0] = reward  # as a vector environment will store it
     except UserCodeError:  # of a layer within
         raise
     except Exception as error:  # whatever it raises
         if raised := _raised(error):
             raise _fault(env, f"{name} {raised}") from error
-        if isinstance(error, (TypeError, NotImplementedError)):  # called in another way, or not there
-            raise _fault(env, f"{name} cannot be called ({first_line(error)}); write {SIGNATURES[name]}") from None
+        if isinstance(error, _REFUSES):
+            raise _fault(env, f"{name}: {first_line(error)}; write {FORMS[name]}") from None
         raise
+    if not _fits(env.observation_space, obs):
+        seen = f"of shape {obs.shape}" if isinstance(obs, np.ndarray) else f"{obs!r:.60}"
+        said = f"{name} returned an observation {seen} that does not fit observation_space {env.observation_space}"
+        raise _fault(env, " ".join(said.split()))
+    return returned
+
+
+def _fits(space: gym.Space, obs: Any) -> bool:
+    """Tell whether a vector environment can store an observation, of any value."""
+    try:
+        concatenate(space, [obs], create_empty_array(space))
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _raised(error: BaseException) -> str:
@@ -116,84 +139,9 @@ def _raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {first_line(error)}"
 
 
-def _module(error: BaseException) -> str:
-    """Return the module that raised an exception."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__", ""))
-
-
 def _package(traceback: TracebackType) -> str:
     return str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _fault(env: gym.Env, said: str) -> UserCodeError:
     return UserCodeError(f"environment {type(env).__name__}: {said}")
-
-
-def _wrong_parts(env: gym.Env, name: str, returned: Any) -> str:
-    """Return the fault of a method's result, with the allowed form; empty without a fault."""
-    count, must = PARTS[name].count(",") + 1, f"it must return the tuple {PARTS[name]}"
-    if not isinstance(returned, tuple):
-        return f"{_shown(returned)}; {must}"
-    if len(returned) != count:
-        return f"{len(returned)} values; {must}"
-    if said := _misfit(env.observation_space, returned[0]):
-        return f"an observation that is not in observation_space: {said}"
-    if not isinstance(returned[-1], Mapping):
-        return f"the info {_shown(returned[-1])}; it must be a dictionary"
-    if name == "reset":
-        return ""
-    _, reward, *ends, _ = returned
-    if not _is_number(reward):
-        return f"the reward {_shown(reward)}; it must be one number"
-    for end, value in zip(("terminated", "truncated"), ends, strict=True):
-        if _shape(value) != () or np.asarray(value).dtype.kind not in "biu":
-            return f"{end}={_shown(value)}; it must be True or False"
-    return ""
-
-
-def _misfit(space: spaces.Space, seen: Any) -> str:
-    """Return how an observation differs from its space; values beyond the bounds of a Box are allowed."""
-    if isinstance(space, spaces.Dict):
-        if not isinstance(seen, Mapping) or (missing := [key for key in space if key not in seen]):
-            lacks = f"lacks {missing[0]!r}" if isinstance(seen, Mapping) else f"is {_shown(seen)}"
-            return f"it {lacks}; allowed: a dictionary with {', '.join(map(repr, space))}"
-        parts = ((key, _misfit(part, seen[key])) for key, part in space.items())
-        return next((f"{key!r}: {said}" for key, said in parts if said), "")
-    if not isinstance(space, NUMERIC):
-        return ""
-    allowed = f"allowed: {' '.join(str(space).split())}"
-    if _shape(seen) is None or np.asarray(seen).dtype.kind not in "biuf":
-        return f"it is {_shown(seen)}; {allowed}"
-    if _shape(seen) != space.shape:
-        return f"it has shape {_shape(seen)}; {allowed}"
-    if not isinstance(space, spaces.Box) and not space.contains(np.asarray(seen, dtype=space.dtype)):
-        return f"it is {_shown(seen)}; {allowed}"
-    return ""
-
-
-def _is_number(value: Any) -> bool:
-    """Tell whether numpy takes a value as an element of an array of floats, and not because a text can be read as one.
-
-    NaN is one: episodes that it ends are counted as errors.
-    """
-    if isinstance(value, (str, bytes)) or value is None or _shape(value) != ():
-        return False
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    """Return the shape of an array, of something like it or of a number; None for lists of unequal length."""
-    try:
-        return np.shape(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _shown(value: Any) -> str:
-    """Return a value and its class on one line."""
-    return f"{' '.join(f'{value!r:.60}'.split())} ({type(value).__name__})"

@@ -21,7 +21,6 @@ from stable_baselines3.common.vec_env import VecEnv
 from rlenv._checks import first_line
 
 from .. import processes
-from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits
 from .no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
@@ -132,8 +131,7 @@ def make_envs(
 
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
-        slots = NoAutoresetVectorEnv if skip_finished else SyncVectorEnv
-        return slots([partial(check_env, env)])
+        return _side_by_side(env, skip_finished)
     if not isinstance(env, str):
         allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
         raise ValueError(f"an environment is {allowed}, got {env!r}")
@@ -143,18 +141,25 @@ def make_envs(
     spec, traits = find_spec(env), traits_of(env)
     wanted = {name: value for name, value in offers.items() if name in traits.agent_settings}
     kwargs = {**wanted, **(env_kwargs or {})}
-    vector_only = spec.entry_point is None or traits.finished_slots_may_step
+    batched = spec.entry_point is None or traits.finished_slots_may_step or kwargs.keys() & _HOW_TO_BATCH
     try:
-        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not vector_only:
-            slots = NoAutoresetCartPole if NoAutoresetCartPole.fits(spec, kwargs) else NoAutoresetVectorEnv
-            made: VectorEnv = slots([partial(make_checked, spec, **kwargs)] * num_envs)
-        elif vector_only or spec.vector_entry_point is not None or kwargs.keys() & _HOW_TO_BATCH:
-            made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
-        else:
-            made = SyncVectorEnv([partial(make_checked, spec, **kwargs)] * num_envs)
+        if batched or (spec.vector_entry_point is not None and not skip_finished):
+            return gym.make_vec(spec, num_envs=num_envs, **kwargs)
+        return _side_by_side(spec, skip_finished, num_envs, kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r}: {first_line(error)}") from error
-    return made
+
+
+def _side_by_side(env: gym.Env | EnvSpec, skip_finished: bool, num_envs: int = 1, kwargs: Any = None) -> VectorEnv:
+    """Return slots with a single environment, or with those that an entry of the registry makes with `kwargs`."""
+    from .env_checks import check_env, make_checked  # environments of text are batched
+
+    slots = NoAutoresetVectorEnv if skip_finished else SyncVectorEnv
+    if isinstance(env, gym.Env):
+        return slots([partial(check_env, env)])
+    if skip_finished and NoAutoresetCartPole.fits(env, kwargs):
+        slots = NoAutoresetCartPole
+    return slots([partial(make_checked, env, **kwargs)] * num_envs)
 
 
 def takes_tokenizer(env: Any) -> bool:

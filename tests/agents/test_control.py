@@ -89,6 +89,7 @@ def rows_of(observations):
     return observations.observations[observations.learnable].double().numpy()
 
 
+@pytest.mark.filterwarnings("ignore:.*maximum and minimum values are equal")
 def test_normalized_observations_have_the_statistics_of_all_steps_trained_on():
     space = spaces.Box(np.array([90.0, -0.1, 5.0], np.float32), np.array([110.0, 0.1, 5.0], np.float32))
     agent = agent_in(Listener(spaces.Discrete(2), space), normalize_observations=True)

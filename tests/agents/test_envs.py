@@ -123,6 +123,13 @@ def test_the_first_reset_and_the_first_step_are_checked_and_later_ones_are_the_c
     assert envs.step(np.zeros(2, np.int64))[1].tolist() == [1.0, 1.0]
 
 
+def test_gymnasium_warns_of_what_can_be_stored():
+    envs = agents.make_envs(Somebody(reward="1"), 1, None)
+    envs.reset(seed=0)
+    with pytest.warns(UserWarning, match="reward returned by `step..` must be a float"):
+        envs.step(np.zeros(1, np.int64))
+
+
 def test_a_method_that_somebody_put_into_an_object_stays_there():
     env = Somebody()
     env.step = own = lambda action: (np.zeros(3, np.float32), 7.0, True, False, {})

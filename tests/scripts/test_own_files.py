@@ -117,7 +117,7 @@ class Short(gym.Env):
     def reset(self, *, seed=None, options=None):
         return 0, {}
     def step(self, action):
-        return 0, 1.0, True, {}
+        return 0, 1.0, True
 
 class Unmade(Short):
     def __init__(self):
@@ -132,7 +132,7 @@ class Fallen(Short):
         return 1 / 0
 """
 WORLDS = {  # class: its line that raises an exception, and what the last line of the output has
-    "Short": ("", ("step returned 4 values", "(observation, reward, terminated, truncated, info)")),
+    "Short": ("", ("step: Expected `Env.step` to return", "(observation, reward, terminated, truncated, info)")),
     "Unmade": ('self.lines = {}["first"]', ("__init__ raised KeyError", "'first'")),
     "Unset": ("return self.nothing, {}", ("reset raised AttributeError", "'nothing'")),
     "Fallen": ("return 1 / 0", ("step raised ZeroDivisionError", "division by zero")),
