@@ -1,4 +1,4 @@
-"""Write the tables of docs/appendix/settings.md and names.md: python docs/make_settings.py."""
+"""Write the tables of docs/appendix/settings.md: python docs/make_settings.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 import re
 from pathlib import Path
 
-from rlenv._peer_names import POLICY, SB3
 from rlenv._scripts.config.defaults import by_agent, shown_default
 from rlenv._setting import Setting
 from rlenv._settings import declared_by
 from rlenv.agents import AGENTS
 from rlenv.agents.training.settings import AgentSettings
 
-PAGE, OF_SB3 = (Path(__file__).parent / name for name in ("appendix/settings.md", "appendix/names.md"))
+PAGE = Path(__file__).parent / "appendix/settings.md"
 
 
 def default_in_python(one: Setting) -> str:
@@ -39,21 +38,12 @@ def allowed(one: Setting) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages with the tables of the settings that all agents or some have, and of names elsewhere."""
-    texts = {page: page.read_text(encoding="utf-8") for page in (PAGE, OF_SB3)}
-    for page, name, table in ((PAGE, "every", every()), (PAGE, "some", some()), (OF_SB3, "names", names())):
+    """Return the page with the tables of the settings that all agents or some have."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in (("every", every()), ("some", some())):
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        texts[page] = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", texts[page])
-    return texts
-
-
-def names() -> str:
-    """Return the table of stable-baselines3's names."""
-    rows = ["| stable-baselines3 | here | |", "|---|---|---|"]
-    for row in SB3:
-        here = {POLICY: f"in `{POLICY}`", "": "-", row.names: "the same"}.get(row.here, f"`{row.here}`")
-        rows.append(f"| {', '.join(f'`{name}`' for name in row.names.split(', '))} | {here} | {row.about} |")
-    return "\n".join(rows)
+        text = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    return {PAGE: text}
 
 
 def every() -> str:

@@ -184,14 +184,12 @@ def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str])
         TypeError: with the unknown name and the allowed ones, or its name here, in one line.
     """
     names = list(allowed)
-    unknown = {name: repr(value) for name, value in arguments.items() if name not in names}
+    unknown = [name for name in arguments if name not in names]
     for name in unknown:
-        from . import _peer_names  # for this error alone
+        from ._peer_names import name_here  # for this error alone
 
-        hint = did_you_mean(name, names) or "see docs/stable-baselines3.md, docs/from-trl.md; "
-        hint += f"allowed: {', '.join(names)}"
-        if name in _peer_names.KNOWN:
-            hint = _peer_names.advice(unknown, names)
+        close = did_you_mean(name, names) or "see docs/appendix/names.md, docs/from-trl.md; "
+        hint = name_here(name) or f"{close}allowed: {', '.join(names)}"
         raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}")
 
 

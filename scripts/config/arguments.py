@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlenv import _peer_names
 from rlenv._checks import check_choice
+from rlenv._peer_names import name_here
 from rlenv._settings import declared_by
 from rlenv.agents import Agent
 from rlenv.agents.language.adapters import has_adapter, library
@@ -22,7 +20,7 @@ from rlenv.forms import OWNERS
 from ..process.progress import say
 from ..run.folder import model_of, options_behind
 from .base import Config, check_free, named, options_of
-from .defaults import NOT_SETTINGS, as_option, by_agent
+from .defaults import NOT_SETTINGS, by_agent
 from .names import agent_class
 from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text
 
@@ -76,12 +74,9 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
     if strange := next((key for key in chosen if key not in accepted), None):
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = {key: value for key, value in settings.items() if key not in options}
-    for key, value in more.items():
-        if key in _peer_names.KNOWN - accepted - {"policy", "env", *NOT_SETTINGS}:
-            of_agent = accepted | {_peer_names.POLICY}
-            shown = value if isinstance(value, str) else json.dumps(value)
-            advice = _peer_names.advice({key: shown}, of_agent, partial(as_option, options))
-            raise ValueError(f"agent {name!r} has no setting {key!r}; {advice}")
+    for key in more:
+        if key not in accepted and (renamed := name_here(key, options)):
+            raise ValueError(f"agent {name!r} has no setting {key!r}; {renamed}")
         check_choice(f"setting of agent {name!r}", key, sorted(accepted))
     return chosen | more
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping
-from functools import partial
 
-from rlenv import _peer_names
+from rlenv._peer_names import name_here
 from rlenv._setting import Setting
 from rlenv._settings import declared_by
 from rlenv.agents.algorithms.options import SETTINGS
@@ -30,34 +29,20 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
 
 
 def advice(option: str, known: Collection[str]) -> str:
-    """Return the spelling of a setting that a command has no option for, or of a peer's; empty for any other name.
+    """Return how a setting without an option, or of another library, is given here; empty for any other name.
 
     Args:
         option: as it was typed.
         known: the names of the command's options.
     """
     name = option.lstrip("-").replace("-", "_")
-    if name in _peer_names.RENAMED and "settings" in known:
-        return _peer_names.advice({name: "..."}, written=partial(as_option, known))
+    if (renamed := name_here(name, known)) and "settings" in known:
+        return renamed
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
     from rlenv.agents import AGENTS  # slow
 
     return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "settings" in known else ""
-
-
-def as_option(known: Collection[str], here: str, value: str) -> str:
-    """Return a setting of this name and value as it is typed.
-
-    Args:
-        known: the names of the command's options.
-        here: such as "num_epochs", or "policy_kwargs:use_sde" for an argument of the policy.
-        value: as text.
-    """
-    place, _, inner = here.rpartition(":")
-    if inner in known:
-        return f"--{inner.replace('_', '-')} {value}"
-    return f"--{'policy' if place else 'agent'}-arg {inner}={value}"
 
 
 def about(of_agents: dict[str, Setting]) -> str:

@@ -11,6 +11,7 @@ import pytest
 import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
+from pages import ROOT
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -19,8 +20,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from tiny_models import text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv import agents
-from rlenv._peer_names import BY_NAME, POLICY, SB3
+from rlenv._peer_names import SB3, TRL
 from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import space_of
@@ -32,16 +32,31 @@ GROUPS = {"env_kwargs": TEXT, "group_size": 2, "episodes_per_update": 4, **CPU}
 kinds = pytest.mark.parametrize("kind", ["control", "text"])
 
 
-def test_every_argument_of_its_agents_has_a_row_that_is_true():
-    arguments = {*signature(sb3.PPO).parameters, *signature(sb3.A2C).parameters}
-    assert arguments <= BY_NAME.keys() and len(BY_NAME) == sum(len(row.names.split(", ")) for row in SB3)
+def rows_of(page):
+    """Return the rows of a page's tables: the names in the first cell, and the other cells."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    return [(re.findall(r"\w+", first), cells) for first, *cells in rows]
+
+
+def test_errors_know_every_name_that_the_pages_say_is_another_one_here():
     ours = {setting for cls in AGENTS.values() for setting in signature(cls).parameters}
-    of_policies = {*signature(ActorCriticPolicy).parameters, *signature(ControlPolicy).parameters}
-    for name, row in BY_NAME.items():
-        assert row.here in ours | {""} and (row.here == name or name not in ours), "another name only without the same"
-        assert row.here != POLICY or name in of_policies | {POLICY}
-        for agent in re.findall("PPO|A2C|VAPO|GRPO", row.about):
-            assert row.here in signature(getattr(agents, agent)).parameters
+    assert ours.isdisjoint(SB3 | TRL) and ours >= {here for here in (SB3 | TRL).values() if " " not in here}
+    listed = {name: cells[0] for names, cells in rows_of("docs/appendix/names.md") for name in names}
+    assert {*signature(sb3.PPO).parameters, *signature(sb3.A2C).parameters} <= listed.keys()
+    assert {name for name, here in listed.items() if here == "the same"} <= ours
+    renamed = {name: here.replace("`", "") for name, here in listed.items() if here not in ("the same", "-")}
+    in_policy = {name: f"{name} {here}" for name, here in renamed.items() if here == "in policy_kwargs"}
+    assert renamed | in_policy == SB3
+    assert in_policy.keys() <= {*signature(ActorCriticPolicy).parameters, *signature(ControlPolicy).parameters}
+    rows = rows_of("docs/from-trl.md")
+    for name, here in TRL.items():
+        setting = here.split()[0]
+        assert any(name in names and setting in " ".join(cells).replace("-", "_") for names, cells in rows), name
+    for names, cells in rows:
+        here = re.findall(r"\w+", cells[-1]) if re.fullmatch(r"(`\w+`(, )?)+", cells[-1]) else []
+        if len(here) == len(names) and ours.issuperset(here):
+            assert dict(zip(names, here, strict=True)).items() <= TRL.items()
 
 
 def make_agent(kind):

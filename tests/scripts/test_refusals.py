@@ -77,10 +77,11 @@ train --agent-arg verifier_kwargs=1 | --verifier-arg
 train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
 train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=
-train --n-steps 2048 | n_steps --episodes-per-update episodes
-train --batch-size=64 | '--agent-arg num_minibatches=' stable-baselines3.md
-train --num-generations 8 | TRL --group-size
-train --agent ppo --agent-arg n_epochs=3 | '--agent-arg num_epochs=3'
+train --n-steps 2048 | 'it is --episodes-per-update here' names.md
+train --batch-size=64 | 'it is num_minibatches here' names.md
+train --num-generations 8 | --group-size from-trl.md
+train --max-completion-length 8 | 'it is --max-new-tokens here'
+train --agent ppo --agent-arg n_epochs=3 | ppo n_epochs 'it is num_epochs here'
 sft --lr 1 | --lr
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
