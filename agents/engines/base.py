@@ -147,17 +147,6 @@ class Sent:
     adapted: Any = None
     rows: int | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape that is sent, known without communication."""
-        first, *rest = self.weight.shape
-        return (first if self.rows is None else self.rows, *rest)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype that is sent."""
-        return self.weight.dtype
-
     def whole(self) -> torch.Tensor:
         """Return the values; of a weight that is dealt out, all processes call this together."""
         found = full(self.weight) if self.adapted is None else merged_weight(self.adapted).to(self.weight.dtype)

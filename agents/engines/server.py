@@ -1,8 +1,8 @@
 """vLLM's server, on other devices or machines: `engine="vllm", engine_url="http://..."`; `START` says how it starts.
 
-All processes of a job ask the same server; the main one sends the weights, from GPUs with NCCL, else as files in a
-folder that both see. Each set of weights has a version, which every answer names: a server that was started again has
-another. It is set before they are sent, so that no server has it without them; and no prefix of another is read.
+All processes of a job ask the same server; the main one sends the weights as files in a folder that both see. Each set
+of weights has a version, which every answer names: a server that was started again has another. It is set before they
+are sent, so that no server has it without them; and no prefix of another is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib import import_module
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,12 @@ from .. import processes
 from ..errors import EngineError
 from ..language.adapters import WEIGHTS, Adapter
 from .base import Engine, Request, Sent, StaleEngineError, Written, weights_of
-from .vllm import keeps_adapter, library, sampling
+from .vllm import keeps_adapter, sampling
 
 TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
-NCCL, FOR_ADAPTERS = '{"backend": "nccl"}', "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
-TRANSFER = "vllm.distributed.weight_transfer"
+FOR_ADAPTERS = "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+LOADS = RELOAD, ADD_ADAPTER = "collective_rpc", "v1/load_lora_adapter"  # a server reads files for these
 INFO, CHOICES = {"weight_version": object}, {"choices": list}  # fields of answers
 AT_ONCE = 256  # requests that are sent before an answer comes
 Fields = Mapping[str, type]
@@ -72,7 +71,6 @@ class ServerEngine(Engine):
         padding = range(policy.vocab_size, policy.model.config.get_text_config().vocab_size)
         self._never = {"logit_bias": dict.fromkeys(padding, -1e9)} if padding else {}
         self._version = ""
-        self._transfer: Any = None  # vLLM's sender of weights
         self._model: dict[str, str] = {}  # that requests name: the adapter, if any
 
     @override
@@ -109,19 +107,6 @@ class ServerEngine(Engine):
     @override
     def load(self, policy: Any) -> None:
         self._version, known = processes.on_main(self._begin)
-        if policy.device.type == "cuda" and self.folder is None and not keeps_adapter(policy):
-            self._send_by_nccl(policy, known)
-        else:
-            self._send_files(policy, known)
-
-    def _begin(self) -> tuple[str, bool]:
-        """Name the next version of the weights; return it, and whether the server had the version before it."""
-        known = self._patiently("weight_info", needed=INFO)["weight_version"] == self._version
-        version = uuid.uuid4().hex
-        self._patiently("update_weight_version", {"new_version": version})
-        return version, known
-
-    def _send_files(self, policy: Any, known: bool) -> None:
         keeps = keeps_adapter(policy)
         if not (keeps and known):  # under an adapter the base stays as it was
             self._send_file(policy, weights_of(policy, merges=not keeps), "model.safetensors")
@@ -129,6 +114,13 @@ class ServerEngine(Engine):
             named = Adapter(policy.model, None).named_weights()  # with shards, the policy's own has no values
             self._send_file(policy, [Sent(*each) for each in named.items()], WEIGHTS)
         self._model = {"model": self._version} if keeps else {}
+
+    def _begin(self) -> tuple[str, bool]:
+        """Name the next version of the weights; return it, and whether the server had the version before it."""
+        known = self._patiently("weight_info", needed=INFO)["weight_version"] == self._version
+        version = uuid.uuid4().hex
+        self._patiently("update_weight_version", {"new_version": version})
+        return version, known
 
     def _send_file(self, policy: Any, weights: list[Sent], name: str) -> None:
         """Write weights into a file of this name, and let the server load its folder."""
@@ -143,32 +135,11 @@ class ServerEngine(Engine):
                 save_file(whole, Path(folder, name))
                 if name == WEIGHTS:
                     policy.adapter.save_config(Path(folder))
-                    self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
+                    self._patiently(ADD_ADAPTER, {"lora_name": self._version, "lora_path": folder})
                 else:
-                    self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+                    self._patiently(RELOAD, {"method": "reload_weights", "kwargs": {"weights_path": folder}})
 
         processes.on_main(send)
-
-    def _send_by_nccl(self, policy: Any, known: bool) -> None:
-        """Broadcast the weights from GPU to GPU, with vLLM's own sender, which first meets a server not known yet."""
-        library()
-        names = (f"{TRANSFER}.nccl_engine", f"{TRANSFER}.clients", "vllm.utils.network_utils")
-        nccl, clients, network = map(import_module, names)
-        try:
-            if not known:
-                others = (
-                    self._ask("get_world_size", needed={"world_size": int})["world_size"] if processes.is_main() else 0
-                )
-                place = network.get_ip(), network.get_open_port(), 1 + others
-                self._transfer = nccl.NCCLTrainerWeightTransferEngine.trainer_init(
-                    nccl.NCCLTrainerInitInfo(*place, rank=processes.rank()),
-                    client=clients.HTTPVLLMWeightSyncClient(self.url, self.patience),
-                    source=Source(policy),
-                )
-            self._transfer.send_weights()
-        except (OSError, RuntimeError) as error:
-            how = f"--weight-transfer-config '{NCCL}', or send files: folder=FOLDER, which both see"
-            raise EngineError(f"no weights reached {self.url} ({first_line(error)}); start it with {how}") from error
 
     # HTTP.
 
@@ -231,17 +202,5 @@ class ServerEngine(Engine):
         what = f"answered {answer.status} ({said or answer.reason or 'without a reason'})"
         if answer.status in BUSY:
             return EngineError(f"{engine} {what}; see its log, or lower --num-envs")
-        return EngineError(f"{engine} {what}; see its log, and restart it with the model of this run")
-
-
-class Source:
-    """A policy's weights for vLLM's sender: first their list, then one whole tensor at a time."""
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-
-    def metadata(self) -> list[Sent]:  # noqa: D102
-        return weights_of(self.policy)
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return ((sent.name, sent.whole()) for sent in weights_of(self.policy))
+        sees = " (on another machine: folder=FOLDER, which both see)" if path in LOADS else ""
+        return EngineError(f"{engine} {what}; see its log, and restart it with the model of this run{sees}")
