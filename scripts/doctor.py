@@ -38,7 +38,6 @@ def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
             click.echo(f"{run}:" if findings else f"{run}: nothing found")
             for each in findings:
                 click.echo(f"  {each.severity}: {each.title}  [{each.rule}]")
-                shown = "".join(f"              {sample}\n" for sample in each.samples)
-                click.echo(f"    evidence  {each.evidence}\n{shown}    fix       {each.fix}\n")
+                click.echo(f"    evidence  {each.evidence}\n    fix       {each.fix}\n")
     severities = {finding.severity for findings in by_run.values() for finding in findings}
     sys.exit(fail_on in severities or (fail_on == "warning" and "error" in severities))

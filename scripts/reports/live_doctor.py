@@ -31,12 +31,10 @@ class LiveDoctor(BaseCallback):
 
     def look(self, result: dict[str, Any] | None = None) -> None:
         """Print the new findings; `result` is the result of a finished run."""
-        for finding in findings_of(History(RunFolder(self.run_dir).log, self.config, result or {}, self.run_dir)):
+        for finding in findings_of(History(RunFolder(self.run_dir).log, self.config, result or {})):
             if finding.rule not in self.reported:
                 self.reported.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
-                for sample in finding.samples:
-                    say(f"  {sample}")
 
     def _on_training_start(self) -> None:
         self.model.start_watch.warns = False  # it speaks of Python; the rule no-signal says it in options

@@ -32,7 +32,7 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     check_target(out)
     runs = read_runs(paths)
     kinds = kinds_of(runs)
-    findings = [(run, each) for run in runs for each in findings_of(run) if each.rule != "stopped"]  # said above
+    findings = [(run, each) for run in runs for each in findings_of(run)]
     evaluations = [each for run in runs for name in ("initial_eval", "eval") if (each := run.result.get(name))]
     with_success = evaluations and all(each.get("success_rate") is not None for each in evaluations)
     figure, text = "success_rate" if with_success else "mean_reward", runs[0].is_text

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlenv.agents.training.start import FIRST, HARD
-from rlenv.verifiers.text import shorten
 
-from ..run.folder import completion_of
 from .history import SOLVED, History
 from .statistics import worse
-from .tokens import Row
 
 ALL, MOST_CUT = 0.95, 0.5  # of the episodes or groups; of the answers: no update of a healthy run has more than 0.07
 SOME_UPDATES, FEW_UPDATES, MANY_UPDATES = 10, 20, 100  # before: chance; noise; healthy runs have clearly improved
@@ -27,17 +24,10 @@ NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beg
 GOOD = 0.8  # success: a policy may be sure of what is right
 CLEAR = 0.05  # a gain of success that is not noise
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
-SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
-FEW = 0.3  # of the episodes, by their effective number; below, verl's documentation warns, too
-USUAL = {"temperature": (0.3, 2.0), "kl_coef": (0.0, 1.0)}  # papers have 0.6 to 1.2, and at most 0.2
-HALVES = ("bfloat16", "float16")
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
 EVAL_EPISODES = 2000  # by default
 CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run makes without --eval-every
-SLOW = 5.0  # seconds of an update; who waits less does not wait for long
-TOO_LONG = {"time/environment_frac": 0.5, "time/acting_frac": 0.95, "time/training_frac": 0.95}  # shares of the time
-SHOWN, SHOWN_LENGTH = 3, 200  # samples of a finding, characters of each
 
 Severity = Literal["warning", "error"]
 Failed = Callable[[History], bool | str]
@@ -65,7 +55,6 @@ class Finding:
         fix: which option to change.
         severity: "warning" for a run that learns less than it could, "error" for one whose result is worthless.
         rule: its name, such as "nothing-learned".
-        samples: of the run, one line each, that show it.
     """
 
     title: str
@@ -73,7 +62,6 @@ class Finding:
     fix: str
     severity: Severity = "warning"
     rule: str = ""
-    samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,17 +92,6 @@ def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> 
         return failed
 
     return add
-
-
-@rule(
-    metrics=(),
-    fix="mend what it names, then go on: rlenv train --resume RUN, with --trust if the run names code of yours",
-    severity="error",
-)
-def stopped(run: History) -> str:
-    """The run stopped before its end."""
-    gone_on = run.updates > run.result.get("updates", run.updates)
-    return "" if gone_on else str(run.result.get("stopped", ""))
 
 
 # Why a policy does not learn: the first one that is found explains those after it.
@@ -188,7 +165,7 @@ def worse_than_before(run: History) -> str:
 
 @rule(
     metrics=(REWARD, SUCCESS),
-    fix="read the samples. If such answers are wrong, the policy collects a part of the reward: lower that part, or "
+    fix="read the answers (rlenv report RUN). If those that are paid are wrong, lower the part that they collect, or "
     f"pay it only in the place of the answer ({LINT}). If they are right, its success_reward is too high. If they are "
     "on the way to right ones, go on",
 )
@@ -246,9 +223,9 @@ EXPLAINING = tuple(RULES)
 
 @rule(
     metrics=("rollout/truncated_frac", REWARD, SUCCESS),
-    fix=f"read the samples: if wrong answers earn a reward, mend the verifier first ({LINT}), for longer ones may earn "
-    "more. Else give them more room (--max-new-tokens; dialogues: --max-turns, --max-context-tokens, "
-    "--max-reply-tokens), or warm-start longer (--sft-steps) so that the model learns to end",
+    fix=f"read the answers (rlenv report RUN): if wrong ones earn a reward, mend the verifier first ({LINT}), for "
+    "longer ones may earn more. Else give them more room (--max-new-tokens; dialogues: --max-turns, "
+    "--max-context-tokens, --max-reply-tokens), or warm-start longer (--sft-steps) so that the model learns to end",
 )
 def cut_off(run: History) -> bool:
     """Most answers are cut off, or ever more of them; or nearly all dialogues run out of turns or context."""
@@ -302,52 +279,6 @@ def kl_runaway(run: History) -> bool:
     return run["train/kl_ref"].end > FAR_KL
 
 
-@rule(metrics=(REWARD,), fix="leave the option out, or choose a value between these bounds")
-def unusual_setting(run: History) -> str:
-    """The reward does not rise, and a setting is far from what others use."""
-    if run.updates < FEW_UPDATES or run.improved or run.solved:
-        return ""
-    given = {name: float(run.config.get(name) or 0) for name in USUAL}
-    far = (name for name, value in given.items() if value and not USUAL[name][0] <= value <= USUAL[name][1])
-    return "; ".join(f"{name} {given[name]:g}, usually {USUAL[name][0]:g} to {USUAL[name][1]:g}" for name in far)
-
-
-@rule(
-    metrics=("train/logp_gap_max",),
-    fix="evaluate as you act: the same temperature and precision, no dropout, no other weights in a copy that acts; if "
-    "it grows over the run, lower --learning-rate",
-)
-def acting_differs(run: History) -> bool | str:
-    """Acting and training compute different probabilities: the ratio is not 1 on the first pass."""
-    gap = run["train/logp_gap_max"].values.max(initial=0.0)
-    expected = run.config.get("dtype") in HALVES or run.config.get("staleness")
-    return "" if expected or gap <= SAME_RATIO else f"rounding makes at most {SAME_RATIO}"
-
-
-@rule(
-    metrics=("train/ess",),
-    fix="train on fresher episodes (--staleness 0, --agent-arg num_epochs=1), lower --learning-rate, bound the weights "
-    "(--mismatch sequence-truncate), or shorten such steps (--scale-by-ess)",
-)
-def few_carry(run: History) -> bool:
-    """Few episodes carry the updates: their importance weights outweigh those of the others."""
-    return run["train/ess"].end < FEW
-
-
-@rule(
-    metrics=tuple(TOO_LONG),
-    fix="the environment: a faster verifier, more --verifier-workers, a lower --verifier-timeout; acting: more "
-    "episodes at a time (--num-envs), or shorter ones (--max-new-tokens); training: fewer passes "
-    "(--agent-arg num_epochs=1), or a larger --micro-batch-tokens",
-)
-def too_slow(run: History) -> str:
-    """Updates take long, and one part of them takes nearly all the time: the verifier, acting or training."""
-    seconds = run["time/total_timesteps"].last / max(run["time/fps"].last, 1.0) / max(run.updates, 1)
-    waits = run.is_text and run.updates >= SOME_UPDATES and seconds > SLOW
-    too_long = waits and any(run[name].last > most for name, most in TOO_LONG.items())
-    return f"an update takes {seconds:.3g} seconds" if too_long else ""
-
-
 def findings_of(run: History) -> list[Finding]:
     """Return the findings of the rules in a run, errors first; empty for a healthy one."""
     failed = {name: more for name, each in RULES.items() if (more := each.failed(run))}
@@ -363,8 +294,7 @@ def _finding(run: History, name: str, more: bool | str) -> Finding:
     title = " ".join((found.failed.__doc__ or "").split()).removesuffix(".")
     figures = [*_figures(run, found.metrics), *([more] if isinstance(more, str) else [])]
     evidence = f"{'; '.join(figures)}; up to update {run.updates}"
-    samples = _paid_without_success(run) if name == "reward-without-success" else ()
-    return Finding(title, evidence, found.fix, found.severity, name, samples)
+    return Finding(title, evidence, found.fix, found.severity, name)
 
 
 def _figures(run: History, metrics: tuple[str, ...]) -> Iterator[str]:
@@ -374,21 +304,6 @@ def _figures(run: History, metrics: tuple[str, ...]) -> Iterator[str]:
             start, end, most = (f"{value:.3g}" for value in (series.start, series.end, series.values.max()))
             change = start if start == end else f"from {start} to {end}"
             yield f"{name} {change}" if most in (start, end) else f"{name} {change}, at most {most}"
-
-
-def _paid_without_success(run: History) -> tuple[str, ...]:
-    """Return a few samples that earned more than the least reward without success, the last update first."""
-    least = min((row["reward"] for row in run.samples), default=0.0)
-    paid = [row for row in run.samples if row["success"] is False and row["reward"] > least]
-    paid.sort(key=lambda row: (row["updates"], row["reward"]), reverse=True)
-    by_text: dict[str, Row] = {}  # different ones say more
-    for row in paid:
-        by_text.setdefault(completion_of(row), row)
-    return tuple(
-        f"{shorten(row['prompt'], SHOWN_LENGTH)} <- {shorten(text, SHOWN_LENGTH)}: reward {row['reward']:g}, "
-        f"update {row['updates']}"
-        for text, row in list(by_text.items())[:SHOWN]
-    )
 
 
 def _gained(run: History) -> bool:

@@ -1,6 +1,5 @@
 """Each rule of the doctor names its failure and no other; healthy runs are silent, and a thing is said once."""
 
-import json
 import math
 import random
 import re
@@ -26,7 +25,6 @@ SAME = {REWARD: flat(1), SUCCESS: flat(1), SPREAD: flat(0), EQUAL: flat(1), HELD
 NEVER_RIGHT = {REWARD: line(0, 0.1), SUCCESS: line(0, 0.1), HELD_OUT: sparse({0: 0, 200: 0})}
 LUCKY = {HELD_OUT: sparse({0: 0.5, 20: 0.58, 40: 0.48, 200: 0.5})}
 GOING = {"time/episodes": AT}
-SLOW = {"time/fps": flat(100)}  # 1024 tokens per update
 
 
 def shares(start, end):
@@ -43,10 +41,6 @@ def first(updates, columns):
 
 def right(start, end):
     return {SUCCESS: shares(start, end), REWARD: shares(start, end)}
-
-
-def parts(environment, acting, training):
-    return {f"time/{name}_frac": flat(share) for name, share in locals().items()}
 
 
 def text(columns, config=None, result=None):
@@ -76,8 +70,7 @@ SMALL_TASK |= {
 }
 
 CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
-    "a stop before the first update": ("stopped", History({}, SETTINGS, {"updates": 0, "stopped": "no verdict"})),
-    "a stop from which it has gone on": ("", text({}, result={"updates": 3, "stopped": "no verdict"})),
+    "no figure before the run stopped": ("", History({}, SETTINGS, {"updates": 0, "stopped": "no verdict"})),
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
     "no reward ever": ("no-signal", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
     "no reward for any text": ("no-signal", text(NEVER)),
@@ -134,16 +127,8 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "no entropy, twice the reward in four log entries": ("", History(SMALL_TASK, MOUNTAIN, {})),
     "no entropy, success": ("", text({"train/entropy_loss": line(-0.3, 0)})),
     "KL of 3 nats to the anchor": ("kl-runaway", text({"train/kl_ref": line(0, 3)}, {"kl_coef": 0.01})),
-    "a temperature of 5": ("unusual-setting", text(STUCK, {"temperature": 5.0})),
-    "a penalty of 10 per nat": ("unusual-setting", text(STUCK, {"kl_coef": 10.0})),
-    "a temperature of 5 with which it learns": ("", text({}, {"temperature": 5.0})),
-    "a ratio of 1.02": ("acting-differs", text({"train/logp_gap_max": flat(0.02)})),
-    "a ratio of 1.02 in 16 bits": ("", text({"train/logp_gap_max": flat(0.02)}, {"dtype": "bfloat16"})),
-    "a ratio of 1.02 to the update before": ("", text({"train/logp_gap_max": flat(0.02)}, {"staleness": 1})),
     "every tenth update skipped": ("skipped-updates", text({"train/skipped_updates": line(0, 20)})),
     "one of 200 updates skipped": ("", text({"train/skipped_updates": flat(1)})),
-    "weights of which few count": ("few-carry", text({"train/ess": line(0.9, 0.1)})),
-    "weights that are a little unequal": ("", text({"train/ess": line(1, 0.5)})),
     "memory of the training problems": ("held-out-falls-behind", text({HELD_OUT: sparse({0: 0.9, 200: 0.3})})),
     "a reward that is gamed": ("held-out-falls-behind", text({SUCCESS: line(0.9, 0.2)})),
     "chance in the default curve": ("", text(LUCKY)),
@@ -155,30 +140,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "worse at the end, perhaps": ("", ends(evaluated(0.915, 0.915), evaluated(0.885, 0.885))),
     "less reward without a success": ("worse-than-before", ends(evaluated(0.0, 0.5), evaluated(0.0, 0.3))),
     "less reward and more success": ("", ends(evaluated(0.3, 0.9), evaluated(0.6, 0.7))),
-    "a slow verifier": ("too-slow", text(SLOW | parts(0.6, 0.3, 0.1))),
-    "slow acting": ("too-slow", text(SLOW | parts(0.01, 0.96, 0.03))),
-    "slow training": ("too-slow", text(SLOW | parts(0.01, 0.03, 0.96))),
-    "a model that is slow to run": ("", text(SLOW | parts(0.03, 0.9, 0.07))),
-    "a verifier that takes most of a second": ("", text(parts(0.9, 0.05, 0.05))),
 }
-
-
-def test_three_samples_show_what_is_paid_without_a_success(tmp_path):
-    row = {"kind": "training", "prompt": "coin 1: ", "status": "ok", "success": False}
-    rows = [
-        row | {"updates": 1, "completion": "early 3", "reward": 0.3},
-        *(row | {"updates": 8, "completion": f"{n} 3 7", "reward": 0.3} for n in (1, 1, 2, 4)),
-        row | {"updates": 8, "completion": "nothing", "reward": 0.0},
-        row | {"updates": 8, "completion": "right", "reward": 1.0, "success": True},
-    ]
-    folder = write_run(tmp_path / "run", CASES["a part for saying everything"][1])
-    (folder / "samples.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    said = run("doctor", folder).stdout
-    for completion in ("1 3 7", "2 3 7", "4 3 7"):
-        assert said.count(completion) == 1
-    assert not any(completion in said for completion in ("early", "nothing", "right'", "--max-new-tokens"))
-    [finding] = result_of(run("doctor", folder, "--json"))[str(folder)]
-    assert [sample.count("reward 0.3") for sample in finding["samples"]] == [1, 1, 1]
 
 
 def names(history):
