@@ -80,7 +80,7 @@ class Evaluation(ReportOptions):
         default=None, help="Stop at this mean reward of an evaluation, minus two standard errors."
     )
     log_interval: int = setting(default=10, help="Updates between two log entries.")
-    track: Literal["wandb", "trackio", "mlflow"] | None = setting(
+    track: Literal["wandb", "trackio"] | None = setting(
         default=None, help="Also send metrics, samples and result there."
     )
     dry_run: bool = setting(default=False, help="Say whether the run fits in memory; train nothing.")

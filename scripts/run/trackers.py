@@ -1,9 +1,8 @@
-"""Experiment trackers as further outputs of the log: `rlenv train --track wandb`, `trackio` or `mlflow`."""
+"""Experiment trackers as further outputs of the log: `rlenv train --track wandb` or `trackio`."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from rlenv.verifiers.plugins.arguments import require
 
 from ..process.progress import say
 from .folder import TRACKING, write_json
-from .log import markdown
 
 PROJECT, STEPS = "rlenv", "time/total_timesteps"
 
@@ -31,11 +29,11 @@ def library(name: str) -> Any:
     return require(name, name, f"--track {name}")
 
 
-class Tracker(KVWriter):
-    """A run of a tracker, which `--resume` continues by the library's own means: its id is in tracking.json.
+class Wandb(KVWriter):
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and its other variables apply.
 
-    Steps that a resumed run takes again are sent again. A failure of the library never ends the training. A subclass
-    has `_begin`, which takes the known id, if any, and returns it, `_send`, `_table` and `_end`.
+    `--resume` continues it by the library's own means: its id is in tracking.json. Steps that a resumed run takes again
+    are sent again. A failure of the library never ends the training.
 
     Attributes:
         result: of the run, which is sent at the end; None if it did not come to its end.
@@ -44,11 +42,7 @@ class Tracker(KVWriter):
         ValueError: if the tracker's library is missing or refuses to begin; one line that says what to do.
     """
 
-    module: ClassVar[str]
-    _begin: Any
-    _send: Any
-    _table: Any
-    _end: Any
+    module: ClassVar[str] = "wandb"
     result: dict[str, Any] | None = None
     failing = False
 
@@ -84,13 +78,8 @@ class Tracker(KVWriter):
                 say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
             self.failing = True
 
-
-class Wandb(Tracker):
-    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and its other variables apply."""
-
-    module = "wandb"
-
     def _begin(self, known: str | None, config: dict[str, Any]) -> str:
+        """Begin a run, or go on with the known one; return its id."""
         wandb, name = self.library, known or uuid.uuid4().hex[:12]
         project, title = os.environ.get("WANDB_PROJECT", PROJECT), self.folder.resolve().name
         options = {"settings": wandb.Settings(console="off"), "config": config, "dir": str(self.folder)}
@@ -136,42 +125,4 @@ class Trackio(Wandb):
         self.library.finish()
 
 
-class MLflow(Tracker):
-    """A run of MLflow; MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and its other variables apply."""
-
-    module = "mlflow"
-
-    def _begin(self, known: str | None, config: dict[str, Any]) -> str:
-        mlflow = self.library
-        try:
-            if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
-                mlflow.set_experiment(PROJECT)
-            run = mlflow.start_run(run_id=known, run_name=None if known else self.folder.resolve().name)
-            if known is None:
-                mlflow.log_params(config)
-        except mlflow.exceptions.MlflowException as error:
-            message = f"mlflow: {first_line(error)}; set MLFLOW_TRACKING_URI, such as http://HOST:5000"
-            raise ValueError(message) from error
-        return str(run.info.run_id)
-
-    def _send(self, figures: dict[str, float], step: int, axis: str = STEPS) -> None:
-        self.library.log_metrics({_mlflow_name(name): value for name, value in figures.items()}, step=step)
-
-    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
-        self.library.log_text(markdown(columns, rows), f"{name}/{step:09d}.md")
-
-    def _end(self) -> None:
-        try:
-            if self.result is not None:
-                self.library.log_dict(self.result, "result.json")
-        finally:
-            self.library.end_run("KILLED" if self.result is None else "FINISHED")
-
-
-def _mlflow_name(name: str) -> str:
-    """Return a name that MLflow takes: one slash, for its files of metrics are in folders by name."""
-    group, slash, rest = name.partition("/")
-    return re.sub(r"[^\w\-. :/]", "_", f"{group}{slash}{rest.replace('/', '.')}")
-
-
-TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "trackio": Trackio, "mlflow": MLflow}
+TRACKERS: dict[str, type[Wandb]] = {"wandb": Wandb, "trackio": Trackio}

@@ -247,7 +247,6 @@ vllm | vllm | train --engine vllm
 vllm | vllm | train --dry-run --engine vllm
 wandb | wandb | train --track wandb
 trackio | trackio | train --track trackio
-mlflow | mlflow | train --track mlflow
 """
 
 
