@@ -21,7 +21,6 @@ BENCHMARKS = {  # name: the module with its function `cases`, and what it measur
     "update": ("update", "acting and training of 0.4, 30 and 135 million parameters, against their arithmetic"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
     "env": ("env", "the environment's and the collector's share of a step"),
-    "verifier": ("verifier", "what the verifier adds to a rollout"),
     "gpu": ("gpu", "on a GPU: decoding, captured and not and against generate, and an update; memory"),
     "trl-gpu": ("against_trl", "on a GPU: an update of a 0.5 B model, against TRL"),
 }

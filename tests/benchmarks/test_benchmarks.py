@@ -22,7 +22,6 @@ from rlenv._benchmarks import (
     record,
     sb3,
     update,
-    verifier,
     worlds,
 )
 from rlenv._benchmarks.measure import Case, measured
@@ -37,7 +36,6 @@ def small(monkeypatch, tmp_path):
     jobs = {name: replace(job, groups=2, k=2, tokens=4, updates=4, steps=2) for name, job in against_trl.JOBS.items()}
     for module, values in {
         generate: {"acting_floor": lambda *sizes: 1.0, "TINY": {3: 1}},
-        verifier: {"GROUPS": 1, "K": 2, "WORKERS": (1,), "REPEATS": 1},
         sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
         env: {"TOKENS": 3, "TEXTS": {2: 1}, "SUMS": (8, 1), "POLES": (1,)},
         against_trl: {"product_speed": fast, "JOBS": jobs},
@@ -61,10 +59,6 @@ def rows_of(cases):
 )
 def test_a_benchmark_yields_rows(module, name, count):
     assert len(rows_of(module.cases(name))) == count
-
-
-def test_the_benchmark_of_verdicts_yields_rows():
-    assert len(rows_of(verifier.cases("verifier"))) == 2
 
 
 @pytest.mark.slow
