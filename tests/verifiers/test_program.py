@@ -319,11 +319,11 @@ def test_tools_around_a_program_leave_room_for_its_turns_and_for_calls():
     assert lengths == [300, 1 + CALL_LENGTH]
 
 
-def post(client, body=None, key=None, path="/chat/completions", method="POST", **headers):
+def post(client, body=None, key=None, path="/chat/completions"):
     address = client.base_url.removeprefix("http://").partition("/")[0]
     connection = http.client.HTTPConnection(address, timeout=10)
     body = json.dumps({"messages": ASK}) if body is None else body
-    connection.request(method, f"/v1{path}", body, {"Authorization": f"Bearer {key or client.api_key}", **headers})
+    connection.request("POST", f"/v1{path}", body, {"Authorization": f"Bearer {key or client.api_key}"})
     response = connection.getresponse()
     answer = json.loads(response.read())
     connection.close()
@@ -410,43 +410,12 @@ def test_an_idle_connection_holds_up_no_request():
     assert Program(solve, timeout=2.0).dialogue(SUM).reply(turn("2")).verdict == Verdict(200.0)
 
 
-def test_an_endpoint_closes_where_no_connection_can_be_made(monkeypatch):
-    from rlenv import chat_server
-
-    def refused(*address):
-        raise OSError("too many open files")
-
-    server = chat_server.ChatServer(dict)
-    monkeypatch.setattr(chat_server.socket, "create_connection", refused)
-    closing = threading.Thread(target=server.close, daemon=True)
-    closing.start()
-    closing.join(10)
-    assert not closing.is_alive()
-
-
-def test_connections_beyond_the_limit_are_closed(monkeypatch):
-    from rlenv import chat_server
-
-    monkeypatch.setattr(chat_server, "MOST_CONNECTIONS", 1)
-
-    def solve(problem, client):
-        with connected(client) as first, connected(client) as second:
-            closed = not waits(second)
-            first.sendall(f"{HEAD}\r\n".replace("KEY", client.api_key).encode())
-            status = first.recv(1000).split()[1]
-        say(client)
-        return float(closed and status == b"413")
-
-    assert Program(solve).dialogue(SUM).reply(turn("2")).verdict == Verdict(1.0)
-
-
 def raw(client, text):
     """Return what the endpoint says to half a request."""
     with connected(client) as connection:
         connection.sendall(text.replace("KEY", client.api_key).encode())
         connection.shutdown(socket.SHUT_WR)
-        protocol, status = [*connection.recv(1000).decode().split(), "", ""][:2]
-        return int(status) if protocol.startswith("HTTP") else 0
+        return int(connection.recv(1000).split()[1])
 
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
@@ -454,19 +423,11 @@ CLIENTS = [  # what a client does, the status that it gets
     (lambda client: post(client, key="wrong")[0], 401),
     (lambda client: post(client, key="é")[0], 401),
     (lambda client: post(client, path="/models")[0], 404),
-    (lambda client: post(client, method="GET")[0], 501),
     (lambda client: post(client, "{")[0], 400),
-    (lambda client: post(client, "[" * 100_000)[0], 400),
     (lambda client: post(client, "[]")[0], 400),
-    (lambda client: raw(client, f"{HEAD}Content-Length: {10**12}\r\n\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}Content-Length: {2**23}\r\n\r\n"), 413),
-    (lambda client: raw(client, f"{HEAD}Content-Length: 0000000019999999\r\n\r\n"), 413),
-    (lambda client: raw(client, f"{HEAD}Content-Length: -1\r\n\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}Content-Length: 100\r\n\r\n{{"), 400),
-    (lambda client: raw(client, "HELLO\r\n\r\n"), 0),
-    (lambda client: raw(client, "POST / HTTP/1.1\r\n" + "a: b\r\n" * 200 + "\r\n"), 431),
-    (lambda client: raw(client, ""), 0),
 ]
 
 
