@@ -197,7 +197,6 @@ NO_JSON = ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * (MOST_DIGITS + 1), "
 SCHEMAS = [
     ({"type": "objekt"}, "$.type", "'objekt'"),
     ({"properties": {"a": {"minLength": "x"}}}, "$.properties.a.minLength"),
-    *(({"items": {"$ref": ref}}, repr(ref)) for ref in ("http://a.com/s.json", "file:///etc/x", "#/x/y")),
     *(({"$schema": schema}, "$schema", repr(schema)) for schema in ("http://example.com/mine", 7)),
     *((schema, "mapping") for schema in ([], True)),
     ({"const": float}, "no JSON"),
@@ -373,8 +372,10 @@ def test_a_schema_or_pattern_of_a_problem_is_an_error_of_its_verdict(monkeypatch
             said = check_refused(of(name), {column: value}, ())
             assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "error", said)
         assert make_verifier(name).verify(Problem("p"), "3").status == "error", "there is none"
-    cut = make_verifier("json_schema").verify(Problem("p", metadata={"schema": '{"type":'}), "3")
-    assert (cut.reward, cut.status) == (0.0, "error") and "no JSON" in cut.reason
+    nowhere = ({"items": {"$ref": ref}} for ref in ("http://a.com/s.json", "file:///etc/x", "#/x/y", "#z"))
+    for schema, said in (('{"type":', "no JSON"), *((each, "has no part") for each in nowhere)):
+        cut = make_verifier("json_schema").verify(Problem("p", metadata={"schema": schema}), "[3]")
+        assert (cut.reward, cut.status) == (0.0, "error") and said in cut.reason
 
 
 def test_a_folder_that_is_no_reward_model_is_named(tmp_path):

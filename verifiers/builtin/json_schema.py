@@ -23,6 +23,7 @@ from ..problem import examples_beside
 LONGEST = 100_000  # characters of a completion
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too
+NEEDED = "json", "verifier 'json_schema'"
 
 _FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # jsonschema checks these alike with any other packages
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
@@ -41,7 +42,8 @@ class JsonSchema(Verifier):
     "format" is checked for date, email (a text with @), ipv4, ipv6 and uuid; others are ignored, as JSON Schema allows.
 
     The problem's metadata may have a "schema", a mapping or JSON text, which is used first. A schema may refer to its
-    own parts (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
+    own parts (`#/$defs/name`); a reference to anything else is an error of the completion that needs it. Nothing is
+    ever loaded from a network.
 
     Prompts and alphabet: from the listed problems; the answer, if any, is a
     document that the schema accepts. Not caught: whatever the schema lets through; without "required" and
@@ -60,7 +62,7 @@ class JsonSchema(Verifier):
     request = "Put the document between two lines of three backticks."
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None) -> None:
-        require("jsonschema", "json", "verifier 'json_schema'")
+        require("jsonschema", *NEEDED)
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)
@@ -82,6 +84,10 @@ class JsonSchema(Verifier):
             return RIGHT if accepts.is_valid(document) else WRONG
         except RecursionError:
             return Verdict(0.0, status="error", reason="json_schema: the schema refers to itself without end")
+        except require("referencing.exceptions", *NEEDED).Unresolvable as error:
+            part = getattr(error, "anchor", error.ref)
+            reason = f"json_schema: the schema has no part {part!r}; allowed: its own parts, as in #/$defs/x"
+            return Verdict(0.0, status="error", reason=reason)
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
@@ -111,7 +117,7 @@ def validator(schema: Any) -> Any:
     """Return a validator for a schema, a mapping or JSON text; it loads nothing from outside.
 
     Raises:
-        ValueError: if the schema is none, or refers to something outside of it.
+        ValueError: if the schema is none.
     """
     if isinstance(schema, str):  # tables of Arrow and CSV have no mappings of different keys
         try:
@@ -129,8 +135,7 @@ def validator(schema: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _validator(text: str) -> Any:
-    purpose = ("json", "verifier 'json_schema'")
-    jsonschema, referencing = require("jsonschema", *purpose), require("referencing.jsonschema", *purpose)
+    jsonschema, referencing = require("jsonschema", *NEEDED), require("referencing", *NEEDED)
     schema = json.loads(text, parse_float=_real)
     name = schema.get("$schema")
     kind = jsonschema.Draft202012Validator if name is None else jsonschema.validators.validator_for(
@@ -143,27 +148,7 @@ def _validator(text: str) -> Any:
     except jsonschema.SchemaError as error:
         raise ValueError(f"json_schema: bad schema at {error.json_path}: {error.message[:300]}") from error
     nothing: Any = referencing.Registry()  # the default one would fetch what it does not know
-    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
-    unresolvable = require("referencing.exceptions", *purpose).Unresolvable
-    for reference in _references(schema):
-        try:
-            if not reference.startswith("#"):
-                raise unresolvable(reference)
-            nothing.resolver_with_root(root).lookup(reference)
-        except unresolvable as error:
-            raise ValueError(
-                f"json_schema: the schema has no part {reference!r}; allowed: its own parts, as in #/$defs/x"
-            ) from error
     return kind(schema, registry=nothing, format_checker=jsonschema.FormatChecker(formats=_FORMATS))
-
-
-def _references(schema: Any) -> list[str]:
-    if isinstance(schema, list):
-        return [reference for part in schema for reference in _references(part)]
-    if not isinstance(schema, dict):
-        return []
-    own = [schema[key] for key in ("$ref", "$dynamicRef", "$recursiveRef") if isinstance(schema.get(key), str)]
-    return own + _references(list(schema.values()))
 
 
 def _loaded(path: str | Path) -> Any:
