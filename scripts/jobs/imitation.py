@@ -141,40 +141,38 @@ def sft(config: SftConfig) -> ImitatedRun:
                 raise ValueError(f"the run {str(run.path)!r} is complete; to train longer, begin a new one from it")
         if not config.is_text:
             raise ValueError(f"{config.env_id} has no demonstrations to learn from")
-        source = _source(config)
         if config.problems is not None and "verifier" not in config.chosen:  # nothing judges
             config = config.but(verifier="exact", eval_episodes=0)
         if config.sft_steps is None:
             config = config.but(sft_steps=model_defaults.STEPS)
         agent, config = _agent(config)
-        stream = session.task_of(agent.env).stream
-        config = _amount(config, len(stream.listed))
+        task = session.task_of(agent.env)
+        config = _amount(config, len(task.stream.listed))
         flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
         rate = imitation_rate(agent, config)
         model_defaults.announce(agent, config.model, rate, f"{config.sft_steps} steps", "step", flags)
-        demonstrations = None
+        demonstrations = envs = None
         if config.sft_steps:
-            of_agent = session.task_of(agent.env)
-            demonstrations = session.demonstrations(of_agent, config.sft_examples, config.seed, agent.device)
-        envs, episodes = None, config.eval_episodes
+            demonstrations = session.demonstrations(task, config.sft_examples, config.seed, agent.device)
+        episodes = config.eval_episodes
         if episodes is None:
-            episodes = session.evaluation_episodes(True, stream.sizes)
+            episodes = session.evaluation_episodes(True, task.stream.sizes)
         if episodes:
             envs = session.held_out_envs(agent, episodes)
             held.callback(envs.close)
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:
-            run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}")))
-        folder = run.path  # in all processes, of which each but the main one writes another
-        if (own := own_folder(run, held)) is not run or not resumed:
-            run = own
+            name = f"sft-{_source(config)}"
+            run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))
+        folder, run = run.path, own_folder(run, held)  # the user's, and the one that this process writes
+        if not resumed:
             run.create(config.flat(), config.overwrite, held)
         if checkpoint is not None:
             agent.set_parameters(checkpoint.path)
             with reading(checkpoint.path):
                 agent.extra_state = checkpoint.training()["extra"]
         saver = Saver(run, agent, config.save_every, updates=None, keep=1)
-        if saver.state.setdefault("problems", stream.digest) != stream.digest:
+        if saver.state.setdefault("problems", task.stream.digest) != task.stream.digest:
             raise ValueError("the problems have changed since the run began: use the file that it began with")
         if resumed:
             run.write(CONFIG, config.flat())  # a file may have moved

@@ -86,6 +86,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     if config.dry_run:
         processes.check_episodes(episodes, group_size, ranks)
     slots = chosen.get("num_envs") or min(settings["num_envs"], episodes)
+    taught_by_copy = settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
     evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
         "prompt_length": encoding.max_prompt_tokens,
@@ -101,7 +102,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "device": device,
         "critic": policy.pop("critic", "head") if agent.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
-        "reference": bool(settings.get("kl_coef")) or _teaches_a_copy(settings),
+        "reference": bool(settings.get("kl_coef")) or taught_by_copy,
         "teacher": _teacher_bytes(config.settings.get("teacher"), model, policy),
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
@@ -122,11 +123,6 @@ def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> i
         return int(config.engine_kwargs.get("kv_cache_memory_bytes", vllm.KV_CACHE))
     total = config.plan_memory or torch.cuda.mem_get_info()[1]
     return int(config.engine_kwargs.get("gpu_memory_utilization", vllm.SHARE) * total)
-
-
-def _teaches_a_copy(settings: dict[str, Any]) -> bool:
-    """Return whether the run's teacher is a copy of its weights."""
-    return settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
 
 
 def _teacher_bytes(teacher: Any, own: str, policy: dict[str, Any]) -> int:
