@@ -60,7 +60,6 @@ def train_arm(name: str, model: Any, seed: int) -> list[dict[str, Any]]:
     """Train with these brakes; return a row for each update."""
     settings = {"episodes_per_update": EPISODES, "num_epochs": EPOCHS, "learning_rate": RATE}
     agent = make_agent(GRPO, model, Larger(), seed, **(settings | ARMS[name]))
-    agent.stability_watch.warns = False  # updates that go too far are what is studied here
     rows = []
     for update, (_, figures) in enumerate(train(agent, UPDATES)):
         rows.append({

@@ -1,19 +1,15 @@
-"""Watches over a run: one ends it when the verifier fails too often, one warns of an update that went too far."""
+"""A watch over a run, which ends it when the verifier fails too often."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rlenv._status import FAILURES
 
 from ..errors import VerifierError
 
 ENOUGH = 100  # episodes; fewer give a poor estimate of a share
-FAR_KL = 10.0  # nats per step between the policy before an update and the one trained; PPO's default stays below 0.1
-FAR_ENTROPY = 3.0  # nats per step from one update to the next, for continuous actions
-SOME_ENTROPY, NO_ENTROPY = 0.3, 1e-6  # nats per step
-MEMORY = 4  # updates within which a policy of discrete actions loses all its entropy, and is seen without for two
 
 
 class FailureWatch:
@@ -74,46 +70,3 @@ class FailureWatch:
 
     def _sums(self) -> list[int]:
         return [sum(column) for column in zip(*self.recent, strict=True)]
-
-
-class StabilityWatch:
-    """Warns once, when one update changes the policy beyond recognition.
-
-    Args:
-        discrete: whether actions are from a finite set. An entropy of 0, estimated from the sampled actions, then means
-            that no other actions are tried any more.
-
-    Attributes:
-        warns: whether it still warns.
-        entropies: of the last updates, in nats per step.
-    """
-
-    def __init__(self, discrete: bool) -> None:
-        self.discrete, self.warns = discrete, True
-        self.entropies: list[float] = []
-
-    def add(self, metrics: Mapping[str, float]) -> None:
-        """Look at the metrics of an update."""
-        if "train/entropy_loss" in metrics:
-            self.entropies = [*self.entropies, -metrics["train/entropy_loss"]][-MEMORY:]
-        found = self._far(metrics)
-        if found and self.warns:
-            self.warns = False
-            advice = f"lower learning_rate={metrics['train/learning_rate']:g}"
-            warnings.warn(f"one update changed the policy too much ({found}): {advice}", stacklevel=4)
-
-    def _far(self, metrics: Mapping[str, float]) -> str:
-        """Return the sign that an update went too far, or an empty string."""
-        kl = metrics.get("train/approx_kl", 0.0)
-        if kl > FAR_KL:  # NaN: the update was skipped, which is counted elsewhere
-            return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"
-        if metrics.get("train/grad_norm") == 0.0 and metrics.get("train/policy_loss"):
-            return "its gradient is exactly 0 though rewards differ"
-        if len(self.entropies) < 2:
-            return ""
-        *before, last, now = self.entropies
-        if self.discrete:
-            far = max(last, now) < NO_ENTROPY and max(before, default=0.0) > SOME_ENTROPY
-        else:
-            far = not abs(now - last) <= FAR_ENTROPY
-        return f"entropy from {max(before, default=last):.3g} to {now:.3g} nats per step" if far else ""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gymnasium import Env
-from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
@@ -49,7 +48,7 @@ from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
 from .generators import Generators
-from .health import FailureWatch, StabilityWatch
+from .health import FailureWatch
 from .kl_anchor import Anchor
 from .learned import learned_by, train_too
 from .metrics import is_logged, rollout_metrics
@@ -115,7 +114,6 @@ class Loop(Algorithm):
             if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
                 self.policy.adopt_tokenizer(self.env.metadata)
         self.failure_watch = FailureWatch()
-        self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         other_signal = self.needs_teacher or self.reply_coef
         self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
@@ -378,7 +376,6 @@ class Loop(Algorithm):
                 hidden = self.env.metadata.get("hidden_token_ids", ())
                 rate = {"train/learning_rate": self.rate}
                 self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout) | rate
-                self.stability_watch.add(self.last_metrics)
                 self.start_watch.add(self.last_metrics, len(rollout))
                 log_entry.record_metrics(self.logger, self.last_metrics)
                 yield rollout, self.last_metrics

@@ -113,7 +113,6 @@ def own_parts_of(agent: Any) -> dict[str, Stateful]:
     return {
         "actions": GeneratorState(agent.generators.actions),
         "failures": Attributes(agent.failure_watch, "recent", "totals"),
-        "stability": Attributes(agent.stability_watch, "warns", "entropies"),
         "start": Attributes(agent.start_watch, "warns", "looks", "episodes"),
         "metrics": DictState(agent, "last_metrics"),
         "envs": agent.collector,

@@ -41,8 +41,6 @@ class LiveDoctor(BaseCallback):
         self.look()
 
     def _on_rollout_start(self) -> None:
-        if not self.model.stability_watch.warns:  # agents/training/health.py has said it
-            self.reported.add("entropy-collapse")
         if self.model.num_updates >= self.next_look:
             self.next_look = max(self.model.num_updates + 1, GROWTH * self.model.num_updates)
             self.look()

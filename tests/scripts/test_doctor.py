@@ -3,7 +3,6 @@
 import math
 import random
 import re
-from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -12,7 +11,7 @@ from inprocess import done, result_of, run
 from made_runs import AT, CONTROL, HEALTHY, SETTINGS, TEXT, evaluated, flat, line, sparse, write_run
 
 from rlenv._scripts.main import COMMANDS, main
-from rlenv._scripts.reports import live_doctor, rules, statistics
+from rlenv._scripts.reports import rules, statistics
 from rlenv._scripts.reports.history import History, read_run
 from rlenv._scripts.reports.rules import findings_of
 
@@ -215,12 +214,3 @@ def test_the_command_says_in_its_options_and_once_that_nothing_is_right_at_the_s
     said = done("train", *small, "--agent", "grpo", "--log-interval", 1, "--log-dir", tmp_path / "run").stderr
     assert said.count("[no-signal]") == 1 and "--sft-steps" in said and "rlenv.agents.warm_start" not in said
     assert "up to update 3" in said  # as soon as it is known, and not after ten updates
-
-
-def test_what_the_agent_has_warned_of_is_not_said_again(tmp_path, capsys):
-    history = CASES["no entropy, no success"][1]
-    doctor = live_doctor.LiveDoctor(write_run(tmp_path / "run", history), history.config)
-    silent = SimpleNamespace(warns=False, hopeless=False)
-    doctor.model = SimpleNamespace(stability_watch=silent, start_watch=silent, num_updates=200)
-    doctor._on_rollout_start()
-    assert capsys.readouterr().err == ""

@@ -35,5 +35,5 @@ def everything(agent):
         "algorithm": str({name: part.state_dict() for name, part in agent.carried.items()}),
         "rewards": parts_of(agent)["reward_scale"].state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
-        "watches": [own_parts_of(agent)[name].state_dict() for name in ("failures", "stability", "start")],
+        "watches": [own_parts_of(agent)[name].state_dict() for name in ("failures", "start")],
     }
