@@ -22,14 +22,3 @@ def read_table(file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
     return table
-
-
-def check_tables(folder: Path) -> None:
-    """Read each JSON file of a folder that another library could not load, since its errors do not name files.
-
-    Raises:
-        ValueError: in one line, for the first that holds no object.
-    """
-    for pattern in ("*.json", "*/*.json"):
-        for file in sorted(folder.glob(pattern)):
-            read_table(file)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlenv._checks import first_line
-from rlenv._json import check_tables
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.problem import NAMED_SPLITS
@@ -246,7 +245,6 @@ def _read_datasets(path: Path) -> MappedRows:
     except IndexError as error:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        check_tables(path)
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
     return split_rows(saved)
 

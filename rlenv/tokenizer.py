@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.utils import cached_file
 
 from rlenv._checks import first_line
-from rlenv._json import check_tables
 from rlenv.verifiers.conversation import shown
 
 GENERATION_CONFIG = "generation_config.json"
@@ -128,7 +127,6 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
         except Exception as error:  # of whatever kind: transformers trusts the files, and tokenizers raises plain ones
-            check_tables(Path(spec))
             how = "pass a folder; a preset has its own: --model PRESET, in Python policies.tokenizer_of(PRESET)"
             raise ValueError(
                 f"tokenizer {str(spec)!r} cannot be loaded: {first_line(error).rstrip('.')}; {how}"

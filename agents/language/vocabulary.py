@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
 from rlenv._checks import first_line
-from rlenv._json import check_tables
 
 from ..policies import tokenizer_of
 from .adapters import base_of, has_adapter
@@ -161,12 +160,11 @@ def _read(source: str) -> Any:
     """Return the tokenizer in a folder, or of an id.
 
     Raises:
-        ValueError: if it cannot be loaded, with the first file that holds no JSON object, if any.
+        ValueError: if it cannot be loaded.
     """
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # of whatever kind: transformers trusts the files, and tokenizers raises plain ones
-        check_tables(Path(source))
         raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
 
 

