@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import sys
@@ -16,13 +15,6 @@ from . import DISTRIBUTION
 from .config.command import Command
 from .config.options import as_json
 
-SETTINGS = re.compile(
-    r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
-    r"|NO_COLOR|(CLI|FORCE_)COLOR(_FORCE)?|COLUMNS|TERM|PYTHON(HASHSEED|WARNINGS|UTF8|DONTWRITEBYTECODE|UNBUFFERED)"
-    r"|LANG|LC_ALL|RANK|WORLD_SIZE"
-)
-SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|USER|AUTH|HOST|ADDR|URI|URL|ENDPOINT|HOME|DIR|PATH", re.IGNORECASE)
-PLAIN = re.compile(r"[\w.,:;=+-]{0,60}", re.ASCII)  # no path, no address
 MISSING = "not installed"
 
 
@@ -32,9 +24,9 @@ MISSING = "not installed"
 )
 @as_json
 def info(as_json: bool) -> None:
-    """Print versions, devices and settings for a bug report.
+    """Print versions and devices for a bug report.
 
-    The output has no path, no name of a user or a machine, and of environment variables only harmless values.
+    The output has no path, no environment variable, and no name of a user or a machine.
     """
     needed = required()
     versions = {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()}
@@ -43,7 +35,7 @@ def info(as_json: bool) -> None:
     for extra, names in needed.items():
         missing = [name for name in names if _version(name) == MISSING]
         extras[extra] = f"missing: {', '.join(missing)}" if missing else "complete"
-    sections = {"versions": versions, "extras": extras, "machine": machine(), "environment": environment()}
+    sections = {"versions": versions, "extras": extras, "machine": machine()}
     if as_json:
         click.echo(json.dumps(sections))
         return
@@ -78,13 +70,6 @@ def machine() -> dict[str, Any]:
         "GPUs": ", ".join(f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus) or "none",
         "terminals": ", ".join(name for name in ("stdin", "stdout", "stderr") if getattr(sys, name).isatty()) or "none",
     }
-
-
-def environment() -> dict[str, str]:
-    """Return the environment variables that affect rlenv; "(set)" for a value that may be a path or a secret."""
-    variables = {name: value for name, value in sorted(os.environ.items()) if SETTINGS.fullmatch(name)}
-    harmless = {name for name, value in variables.items() if PLAIN.fullmatch(value) and not SECRET.search(name)}
-    return {name: value if name in harmless else "(set)" for name, value in variables.items()}
 
 
 def _version(name: str) -> str:

@@ -261,7 +261,7 @@ COMMANDS = {
         files="/pass-at-k.csv /pass-at-k.json /pass-at-k.png",
     ),
     "bench": Run("bench --list", said=("trl-grpo", "sb3", "generate")),
-    "info": Run("info --json", "versions extras machine environment"),
+    "info": Run("info --json", "versions extras machine"),
     "train: what would fit": Run(
         "train --dry-run --json --device cpu", "parameters bytes peaks available processes remedies"
     ),
