@@ -50,7 +50,6 @@ REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks
 CHECKPOINT, BEST, EVALUATIONS = "checkpoint", "best", "evaluations"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
-MOST_NAMED = 20  # runs in an error
 
 
 class NotARunError(ValueError):
@@ -76,10 +75,10 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options of the run; a `ValueError` if config.json is missing, with the runs below, or damaged."""
+        """The options of the run; a `ValueError` if config.json is missing or damaged."""
         if not (self.path / CONFIG).is_file():
             what = f"is not a run folder: there is no {CONFIG} in it" if self.path.is_dir() else "is not a folder"
-            raise ValueError(runs_in(self.path) or f"{str(self.path)!r} {what}; give a folder that rlenv train wrote")
+            raise ValueError(f"{str(self.path)!r} {what}; give a folder that rlenv train wrote")
         return read_table(self.path / CONFIG)
 
     @property
@@ -285,17 +284,6 @@ def check_place(folder: Path) -> None:
 # What a user's word for a run stands for.
 
 
-def runs_in(folder: Path) -> str:
-    """Return the error about a folder of runs in the place of a run, which names them; empty for any other folder."""
-    configs = sorted(path for form in ("*", "*/seed-*") for path in folder.glob(f"{form}/{CONFIG}"))
-    runs = [path.parent for path in configs if b'"env_id"' in path.read_bytes()]  # a model has a config.json as well
-    if not runs:
-        return ""
-    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
-    names = ", ".join(repr(str(run)) for run in runs[:MOST_NAMED])
-    return f"{str(folder)!r} is a folder of runs, not a run; the runs in it: {names}{more}"
-
-
 def options_behind(spec: str) -> dict[str, Any]:
     """Return the options of the run in a folder; empty if `spec` is not a run with a checkpoint."""
     is_run = Path(spec, CONFIG).is_file() and whole_folder(Path(spec, CHECKPOINT)).is_dir()
@@ -317,8 +305,6 @@ def checkpoint_of(path: Path) -> Checkpoint:
     newest = RunFolder(path).newest()
     if newest is not None:
         return newest
-    if named := runs_in(path):
-        raise ValueError(named)
     raise NotARunError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
 
 

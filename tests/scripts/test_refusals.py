@@ -105,14 +105,13 @@ evaluate {text} --out here.txt | .jsonl
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} {pole} --out new.jsonl | --out 2
 evaluate {pole} --samples 2 | --samples CartPole-v1
-evaluate runs | {runs}
-report runs | {runs}
-train --resume runs | {runs}
-doctor many | many/19 '3 more'
+evaluate runs | 'not a run folder'
+report runs | config.json 'rlenv train'
+train --resume runs | 'not a run folder'
 doctor torn | damaged
 export torn out | checkpoint/agent.json
 compare --env CartPole-v1 --agents ppo --log-dir study | compare.json damaged
-report many/00 | 'rlenv train'
+report runs/sft | 'rlenv train'
 report runs/first | figures
 report {text} {pole} | environments
 report {text} --out notes.jsonl | report
@@ -162,15 +161,12 @@ def write_inputs(folder):
         "torn/config.json": "{",
         "study/compare.json": "{",
         "t5/config.json": '{"model_type": "t5"}',
+        "runs/first/config.json": '{"env_id": "TextGen-v0", "agent": "grpo"}',
+        "runs/sft/config.json": '{"env_id": "TextGen-v0"}',
     }
-    files |= {f"runs/{name}/config.json": '{"env_id": "TextGen-v0", "agent": "grpo"}' for name in RUNS}
-    files |= {f"many/{number:02}/config.json": '{"env_id": "CartPole-v1"}' for number in range(23)}
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-
-
-RUNS = ("compared/seed-0", "first", "second")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +188,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(line, named, inputs, text_
     before = written(inputs)
     words = {
         "sums": "--problems sums.jsonl --column prompt=question --column answer=target",
-        "runs": " ".join(f"runs/{name}" for name in RUNS),
         "pole_env": "--env CartPole-v1",
         "surrogate": "\udcff",
     }
