@@ -21,7 +21,7 @@ from ..reports.live_doctor import LiveDoctor
 from ..reports.rules import CURVE_EPISODES
 from ..run import samples
 from ..run.checkpoints import Saver
-from ..run.folder import EPISODES, SAMPLES, RunFolder
+from ..run.folder import EPISODES, RunFolder
 from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
@@ -230,8 +230,6 @@ class TrainJob:
         if self.envs is not None:
             figures = self._evaluate("after", self.config.seed, self.episodes)
             say(f"after:  {describe(figures)}")
-            if self.shown_samples:
-                (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
         self.doctor.look(self.result(figures))
         return figures
 

@@ -115,9 +115,9 @@ def no_signal(run: History) -> bool:
 
 @rule(
     metrics=(HELD_OUT, SUCCESS, REWARD),
-    fix=f"read samples.md for what is rewarded. If wrong answers are, mend the verifier ({LINT}) or remove the part of "
-    f"the reward that is gamed, or {NEAR_START}. If right ones are, the policy memorizes the training problems: train "
-    "on more of them, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
+    fix=f"see what is rewarded (rlenv report RUN). If wrong answers are, mend the verifier ({LINT}) or remove the "
+    f"part of the reward that is gamed, or {NEAR_START}. If right ones are, the policy memorizes the training "
+    "problems: train on more of them, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
     severity="error",
 )
 def held_out_falls_behind(run: History) -> bool:

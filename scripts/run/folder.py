@@ -5,7 +5,6 @@ result.json      what --json prints
 progress.csv
 AGENT-seed-N/events.out.tfevents...   TensorBoard's
 tracking.json    of --track: which run of the tracker this is
-samples.md       completions of the trained policy
 samples.jsonl    episodes before, during and after training, token by token; see samples.py
 report.html      the run on one page, see reports/
 checkpoint/      the newest, see agents/training/checkpoint.py; checkpoint/policy/model loads with
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONFIG, RESULT, REPORT, CSV = "config.json", "result.json", "report.html", "progress.csv"
-SAMPLES, EPISODES = "samples.md", "samples.jsonl"
+EPISODES = "samples.jsonl"
 EVENTS = "events.out.tfevents*"
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
 REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name

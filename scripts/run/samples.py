@@ -1,6 +1,6 @@
 """Samples of a run: the policy's completions, token by token, with probability, credit and reward.
 
-samples.jsonl has one episode per line, see `episode_rows`; samples.md has the last held-out ones for reading.
+samples.jsonl has one episode per line, see `episode_rows`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from rlenv.verifiers.conversation import text_of
 
 from ..process.terminal import console, plain
 from .folder import completion_of
-from .log import markdown
 
 SHOWN = 10  # held-out episodes before and after training
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -231,12 +230,6 @@ class SampleLog:
         if self.pending is not None:
             rows, self.pending = self.pending(), None
             self.add(rows)
-
-
-def page(rows: Sequence[Row]) -> str:
-    """Return the samples of an evaluation as samples.md."""
-    title = f"# Samples after {rows[0]['updates']} updates\n\nGreedy completions of the first problems of the "
-    return f"{title}{rows[0]['split']} split.\n\n{markdown(*table(rows))}"
 
 
 def show_samples(rows: Sequence[Mapping[str, Any]], split: str | None) -> None:

@@ -143,7 +143,7 @@ RESULT = (
 POLICY = "/config.json /result.json /checkpoint/agent.json /checkpoint/manifest.json /checkpoint/training.safetensors"
 TRAINED = f"{POLICY} /checkpoint-000000 /progress.csv /*/events.out.tfevents.*"
 MODEL = "/checkpoint/policy/model/model.safetensors /checkpoint/policy/model/tokenizer.json"
-TEXT = f"{TRAINED} {MODEL} /samples.md /samples.jsonl"
+TEXT = f"{TRAINED} {MODEL} /samples.jsonl"
 LOGGED = (
     "eval/mean_ep_length eval/mean_reward time/episodes time/iterations time/total_timesteps time/trained_timesteps "
     "time/fps time/acting_frac time/environment_frac time/training_frac rollout/ep_len_mean rollout/ep_rew_mean "

@@ -327,7 +327,9 @@ def test_links_in_a_checkpoint_are_not_written_through(name, folder):
     assert {path: path.read_bytes() for path in held} == held
 
 
-@pytest.mark.parametrize("name", [".config.json-new", ".progress.csv-new", "samples.md", "result.json", "progress.csv"])
+@pytest.mark.parametrize(
+    "name", [".config.json-new", ".progress.csv-new", "report.html", "result.json", "progress.csv"]
+)
 def test_nothing_outside_is_written(name, folder, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine\n")

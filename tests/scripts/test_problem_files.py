@@ -96,7 +96,7 @@ def test_model_and_chat_template_may_go_after_the_run_has_begun(folder):
     write_chat_model(folder / "own")
     given = ["--verifier", "exact", "--problems", "talks.jsonl", "--chat-template", "template.jinja", "--model", "own"]
     trained = result_of(run("train", *SMALL, *given, "--sft-steps", 0, "--log-dir", "run"))
-    assert "`system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.md").read_text()
+    assert "system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.jsonl").read_text()
     assert json.loads((folder / "run/config.json").read_text())["chat_template"] == str(folder / "template.jinja")
     (folder / "template.jinja").unlink()
     (folder / "own").rename(folder / "elsewhere")

@@ -41,7 +41,7 @@ def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training):
     played = CliRunner().invoke(main, ["play", str(tmp_path / "run"), "--trust", "--episodes", "1"], "\n".join(typed))
     assert played.exit_code == 0 and "sure?" in played.stdout, played.output
     done("report", tmp_path / "run")
-    assert "sure?" in (tmp_path / "run" / "samples.md").read_text()
+    assert "sure?" in (tmp_path / "run" / "samples.jsonl").read_text()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a run keeps of its episodes: each token's share of the text, the page, the rewards of the verifier."""
+"""What a run keeps of its episodes: each token's share of the text, the table, the rewards of the verifier."""
 
 import json
 
@@ -6,7 +6,8 @@ import pytest
 from inprocess import result_of, run
 
 from rlenv._scripts.run import samples
-from rlenv._scripts.run.samples import page, token_texts
+from rlenv._scripts.run.log import markdown
+from rlenv._scripts.run.samples import token_texts
 from rlenv.agents import Agent
 from rlenv.tokenizer import train_tokenizer
 
@@ -25,13 +26,12 @@ def test_a_character_belongs_to_the_last_of_its_tokens_and_is_unfinished_before(
     assert "".join(token_texts(byte_level, byte_level(text)["input_ids"])) == text
 
 
-def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
-    row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5, "updates": 7, "split": "test"}
+def test_the_table_has_the_reference_beside_each_answer():
+    row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5}
     row |= {"truncated": False, "parts": {}, "status": "ok"}
-    text = page([row, row | {"answer": None, "truncated": True}])
-    assert text.startswith("# Samples after 7 updates\n")
+    text = markdown(*samples.table([row, row | {"answer": None, "truncated": True}]))
     assert "| `1\\|1=` | `'3'` | `2` | 0.5 |  |\n| `1\\|1=` | `'3'` |  | 0.5 | `cut off` |\n" in text
-    hostile = page([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}])
+    hostile = markdown(*samples.table([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}]))
     assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
 
 

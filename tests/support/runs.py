@@ -95,7 +95,7 @@ def texts(run):
 def everything(run):
     """Return all that a run leaves behind, in comparable form and without times."""
     run = Path(run)
-    files = {name: run / name for name in ("samples.md", "samples.jsonl")}
+    samples = run / "samples.jsonl"
     return {
         "checkpoint": checkpoint_figures(run / "checkpoint"),
         "best": checkpoint_figures(run / "best") if (run / "best").is_dir() else None,
@@ -103,7 +103,7 @@ def everything(run):
         "scalars": scalars(run),
         "texts": texts(run),
         "result": without_times(json.loads((run / "result.json").read_text())),
-        **{name: path.read_text() if path.is_file() else None for name, path in files.items()},
+        "samples": samples.read_text() if samples.is_file() else None,
     }
 
 
