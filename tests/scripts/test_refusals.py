@@ -31,7 +31,7 @@ train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --episodes 0 | --episodes 'at least 1'
 train --env broken.py:Mine | broken.py:Mine division
-train --env world.py:Bare | Bare "action space" Discrete(2)
+train --env world.py:Bare | Bare "observation space" Discrete(2)
 train --agent reinforce --baseline none | --baseline
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
