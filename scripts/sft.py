@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 import click
@@ -34,12 +33,13 @@ def sft(config: SftConfig) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
+    from .config.names import resume_command
     from .jobs import imitation
-    from .run.folder import CHECKPOINT
+    from .run.folder import CHECKPOINT, RunFolder
 
     run = imitation.sft(config)
     imitation.show(run, config.as_json)
     if run.signal:
-        again = f"rlenv sft --resume {shlex.quote(str(run.folder))}"
+        again = resume_command(run.folder, RunFolder(run.folder).config)
         click.echo(f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}. To go on: {again}", err=True)
         sys.exit(128 + run.signal)

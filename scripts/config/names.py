@@ -66,7 +66,10 @@ def short_name(spec: str) -> str:
 
 
 def resume_command(run: Path, config: Mapping[str, Any]) -> str:
-    """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code."""
+    """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code.
+
+    Only the config of `rlenv train` names an agent.
+    """
     from rlenv.hub import is_allowed
     from rlenv.verifiers.plugins.registry import AROUND, is_listed
 
@@ -75,7 +78,8 @@ def resume_command(run: Path, config: Mapping[str, Any]) -> str:
     judges = [name.partition(":")[0] for name, _ in _members(str(config.get("verifier") or "arith"))]
     own = any(":" in name for name in named) or not all(map(is_listed, judges)) or any(map(AROUND.__contains__, judges))
     own = own or config.get("unsafe_local_exec") or not is_allowed(config.get("problems"))
-    return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
+    command = "train" if "agent" in config else "sft"
+    return f"rlenv {command} --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 
 def agent_class(name: str | type[Agent]) -> type[Agent]:

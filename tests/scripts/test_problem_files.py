@@ -121,18 +121,21 @@ def test_a_run_goes_on_with_its_problems_at_another_place_and_with_no_others(fol
 
 
 def test_supervised_training_goes_on_with_its_problems_at_another_place_and_with_no_others(folder, monkeypatch):
-    """After a signal at its second step."""
+    """After a signal at its second step, with the command that was printed then; the verifier is the user's."""
     sft = ["--sft-steps", 4, "--sft-examples", 8, "--max-new-tokens", 4, "--eval-episodes", 0, "--json"]
+    sft += ["--verifier", "plain_reward.py:exact"]
     whole = result_of(run("sft", *FILE, *sft, "--log-dir", "whole"))
     with monkeypatch.context() as patch:
         patch.setattr(imitation, "log_scalar", lambda *of: of[-1] == 1 and signal.raise_signal(signal.SIGTERM))
-        assert run("sft", *FILE, *sft, "--log-dir", "run").exit_code == 128 + signal.SIGTERM
+        ended = run("sft", *FILE, *sft, "--log-dir", "run")
+    assert ended.exit_code == 128 + signal.SIGTERM
+    again = ended.stderr.rpartition("To go on: rlenv ")[2].split()
     (folder / "sums.jsonl").rename(folder / "moved.jsonl")
     (folder / "other.jsonl").write_text((folder / "moved.jsonl").read_text().replace("+", "-"))
-    assert "--problems" in error_of(run("sft", "--resume", "run"))
-    assert "changed" in error_of(run("sft", "--resume", "run", "--problems", "other.jsonl"))
-    again = result_of(run("sft", "--resume", "run", "--problems", "moved.jsonl", "--json"))
-    assert (again["steps"], again["loss"]) == (4, whole["loss"])
+    assert "--problems" in error_of(run(*again))
+    assert "changed" in error_of(run(*again, "--problems", "other.jsonl"))
+    result = result_of(run(*again, "--problems", "moved.jsonl", "--json"))
+    assert (result["steps"], result["loss"]) == (4, whole["loss"])
     assert json.loads((folder / "run" / "config.json").read_text())["problems"] == str(folder / "moved.jsonl")
 
 
