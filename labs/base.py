@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,15 +10,35 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that the claim says, in figures.
+    """A figure of the claim, and the bounds between which the claim expects it.
 
     Args:
-        text: what was expected, with the figure that was measured.
-        held: whether it came out.
+        name: of the figure.
+        figure: as it was measured.
+        low: the bound that it has to exceed; a figure may also be bounded by another one.
+        high: the bound that it has to stay below.
     """
 
-    text: str
-    held: bool
+    name: str
+    figure: float
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def held(self) -> bool:
+        """Whether the figure is between the bounds; one that is not a number is not."""
+        return self.low < self.figure < self.high
+
+    @property
+    def text(self) -> str:
+        """The name, the figure and the bounds."""
+        if self.high == math.inf:
+            bounds = f"above {self.low:.4g}"
+        elif self.low == -math.inf:
+            bounds = f"below {self.high:.4g}"
+        else:
+            bounds = f"{self.low:.4g} to {self.high:.4g}"
+        return f"{self.name}: {self.figure:.4g} ({bounds})"
 
 
 @dataclass(frozen=True)

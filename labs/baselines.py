@@ -211,44 +211,27 @@ def theory_checks(rows: Rows) -> list[Check]:
     )
     short = max(abs(ratio * size * (1 - p) / (size - 1) - 1) for size, p, ratio in ratios(rows, "leave-one-out", COIN))
     return [
-        Check(
-            f"All {len(rows)} exact variances, of {len(COMPARED)} baselines, agree with the formula; largest relative "
-            f"difference {off:.1e}.",
-            off < EXACT,
-        ),
-        Check(
-            "Every baseline's mean is the true gradient, scaled by (K-1)/K for the group mean and by (2K-1)/2K for the "
-            f"mean of both prompts; largest difference {scaled:.1e}. That a group mean has less variance than "
-            "leave-one-out is this factor, squared: a smaller step, not a better direction.",
-            scaled < EXACT,
-        ),
-        Check(
-            "Variance without a baseline / variance with leave-one-out is (K-1)/(K(1-p)), exactly, where verdict and "
-            f"score are independent; largest relative difference {short:.1e}.",
-            short < EXACT,
-        ),
+        Check(f"largest relative difference of {len(rows)} exact variances from the formula", off, high=EXACT),
+        # Group and batch mean by (K-1)/K and (2K-1)/2K: their smaller variance is a smaller step, no better direction.
+        Check("largest difference of a mean from the true gradient, scaled for two", scaled, high=EXACT),
+        Check("largest difference of without / with leave-one-out from (K-1)/(K(1-p))", short, high=EXACT),
     ]
 
 
 def harm_checks(rows: Rows) -> list[Check]:
-    """Return where baselines hurt."""
-    alone, known, everyone = (ratios(rows, name, COIN) for name in ("leave-one-out", "value", "running-mean"))
-    size, p, worst = min(alone, key=lambda case: case[2])
-    lowest, batch = (min(ratio for *_, ratio in cases) for cases in (everyone, ratios(rows, "batch-mean", COIN)))
+    """Return where baselines hurt: where the variance without one is below that with it."""
+    alone, everyone, batch, known = (
+        ratios(rows, name, COIN) for name in ("leave-one-out", "running-mean", "batch-mean", "value")
+    )
+    of_alone = sum((ratio < 1) != (p < 1 / size) for size, p, ratio in alone if abs(p * size - 1) > EXACT)
+    of_everyone = sum((ratio < 1) != (p < 0.25) for _, p, ratio in everyone)
+    critic = max(abs(ratio * (1 - p) - 1) for _, p, ratio in known)
+    least = "least variance without / with"
     return [
-        Check(
-            f"Leave-one-out hurts where p < 1/K and nowhere else: most at K = {size}, p = {p}, where the variance "
-            f"without a baseline is {worst:.2f} of that with it.",
-            all((ratio < 1) == (p < 1 / size) for size, p, ratio in alone if abs(p * size - 1) > EXACT),
-        ),
-        Check(
-            "The prompt's own success rate as baseline (a perfect critic) never hurts: the ratio is 1/(1-p), from "
-            f"{min(ratio for *_, ratio in known):.2f} to {max(ratio for *_, ratio in known):.2f}.",
-            all(abs(ratio * (1 - p) - 1) < EXACT for _, p, ratio in known),
-        ),
-        Check(
-            "A running mean of 1/2, made by both prompts, hurts where it is more than twice the success rate, p < 1/4, "
-            f"and nowhere else: ratio {lowest:.2f} at worst; the mean of the batch, near 1/2, hurts, too: {batch:.2f}.",
-            all((ratio < 1) == (p < 0.25) for _, p, ratio in everyone) and batch < 1,
-        ),
+        Check("exceptions to: leave-one-out hurts where p < 1/K", of_alone, high=1),
+        Check(f"{least} leave-one-out", min(ratio for *_, ratio in alone), high=1),
+        Check("exceptions to: a running mean of 1/2 hurts where it is more than twice p", of_everyone, high=1),
+        Check(f"{least} a running mean of 1/2", min(ratio for *_, ratio in everyone), high=1),
+        Check(f"{least} the mean of the batch, near 1/2", min(ratio for *_, ratio in batch), high=1),
+        Check("largest relative difference of the ratio of a perfect critic from 1/(1-p)", critic, high=EXACT),
     ]

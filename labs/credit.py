@@ -171,32 +171,19 @@ def updates_to_goal(name: str, start: Any, seed: int) -> int:
 def checks_of(found: dict[str, dict[str, Any]], needed: dict[str, float]) -> list[Check]:
     """Return the checks of the claim against the figures of each kind of credit."""
     one, zero = (found[f"fitted critic, λ = {lam}"] for lam in (1, 0))
-    fresh = found["fresh critic, λ = 0"]
     loo, critic, early = (needed[name] for name in LEARNERS)
     return [
-        Check(
-            f"with one reward at the end, most credit decides nothing (above 0.9; {found[LOO]['off_target']:.2f})",
-            found[LOO]["off_target"] > 0.9,
+        Check("share of leave-one-out's credit at tokens that decide nothing", found[LOO]["off_target"], low=0.9),
+        *(
+            Check(f"variance of a fitted {name}, over leave-one-out's", found[f"fitted {name}"]["variance"], high=0.7)
+            for name in CRITICS
         ),
-        Check(
-            f"a fitted critic takes noise off (variance below 0.7 of leave-one-out's; λ = 1: {one['variance']:.2f}, "
-            f"λ = 0: {zero['variance']:.2f}) and keeps the signal (0.7 to 1.3; {one['signal']:.2f} and "
-            f"{zero['signal']:.2f})",
-            max(one["variance"], zero["variance"]) < 0.7 and all(0.7 < each["signal"] < 1.3 for each in (one, zero)),
+        *(
+            Check(f"signal of a fitted {name}, over leave-one-out's", found[f"fitted {name}"]["signal"], 0.7, 1.3)
+            for name in CRITICS
         ),
-        Check(
-            f"λ = 0 puts more of the credit on the decisive token (off target below 0.8 of that of λ = 1: "
-            f"{zero['off_target']:.2f} to {one['off_target']:.2f})",
-            zero["off_target"] < 0.8 * one["off_target"],
-        ),
-        Check(f"a fresh critic with λ = 0 loses the signal (below 0.5; {fresh['signal']:.2f})", fresh["signal"] < 0.5),
-        Check(
-            f"learned along the way, λ = 1 is not much faster than leave-one-out (above 0.6 of the updates; "
-            f"{critic:.0f} to {loo:.0f})",
-            critic > 0.6 * loo,
-        ),
-        Check(
-            f"and λ = 0 does not get there (more than twice leave-one-out's updates, or all {UPDATES}; {early:.0f})",
-            early > min(2 * loo, UPDATES - 1),
-        ),
+        Check("share at λ = 0, fitted; below 0.8 of λ = 1's", zero["off_target"], high=0.8 * one["off_target"]),
+        Check("signal of a fresh critic, λ = 0", found["fresh critic, λ = 0"]["signal"], high=0.5),
+        Check("updates with a critic that learns, λ = 1; above 0.6 of leave-one-out's", critic, low=0.6 * loo),
+        Check("updates at λ = 0; above twice leave-one-out's, or all there are", early, low=min(2 * loo, UPDATES - 1)),
     ]

@@ -136,29 +136,16 @@ def checks_of(rows: list[dict[str, Any]]) -> list[Check]:
     kls = [at(beta, "kl") for beta in betas]
     rise = max(after - before for before, after in itertools.pairwise(kls))
     miss = float(np.mean([abs(row["loophole"] - row["loophole_best"]) for row in rows]))
-    start, success = at(held, "success_start"), at(held, "success")
+    start = at(held, "success_start")
+    entropy = 0.5 * at(free, "entropy_start")
     return [
-        Check(
-            f"β = {free:g}: the policy takes the loophole (above 0.9; measured {at(free, 'loophole'):.3f}) and is "
-            f"hardly ever right (below 0.1; {at(free, 'success'):.3f}, at the start {at(free, 'success_start'):.3f})",
-            at(free, "loophole") > 0.9 and at(free, "success") < 0.1,
-        ),
-        Check(
-            f"β = {free:g}: entropy collapses (below half of the start's {at(free, 'entropy_start'):.2f} nats; "
-            f"measured {at(free, 'entropy'):.2f})",
-            at(free, "entropy") < 0.5 * at(free, "entropy_start"),
-        ),
-        Check(
-            f"β = {held:g}: success stays within 0.1 of the start's {start:.3f} (measured {success:.3f}) and the KL is "
-            f"small (below 0.2 nats; {kls[-1]:.3f})",
-            abs(success - start) < 0.1 and kls[-1] < 0.2,
-        ),
-        Check(f"KL falls as β rises (no rise above 0.3 nats; largest {rise:+.3f})", rise < 0.3),
-        Check(
-            f"the loophole's rate is that of π_0 exp(R/β), known before training (off by less than 0.1 on average over "
-            f"β; {miss:.3f})",
-            miss < 0.1,
-        ),
+        Check(f"β = {free:g}: share of the loophole", at(free, "loophole"), low=0.9),
+        Check(f"β = {free:g}: success, at the start {at(free, 'success_start'):.3f}", at(free, "success"), high=0.1),
+        Check(f"β = {free:g}: entropy in nats; below half of the start's", at(free, "entropy"), high=entropy),
+        Check(f"β = {held:g}: success; within 0.1 of the start's", at(held, "success"), start - 0.1, start + 0.1),
+        Check(f"β = {held:g}: KL in nats", kls[-1], high=0.2),
+        Check("largest rise of the KL from one β to the next", rise, high=0.3),
+        Check("mean difference of the loophole's share from that of π_0 exp(R/β)", miss, high=0.1),
     ]
 
 

@@ -128,32 +128,18 @@ def final_lengths(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 def checks_of(pushes: dict[str, dict[str, float]], lengths: dict[str, dict[str, float]]) -> list[Check]:
     """Return the checks of the claim against the exact pushes and the trained lengths."""
-    grpo, dr, dapo = (lengths[name] for name in ("GRPO", "DrGRPO", "DAPO"))
+    most = {"DrGRPO": 1e-12, "DAPO": 0.05 * pushes["GRPO"]["right"]}
+    half = 0.5 * lengths["GRPO"]["gap"]
     return [
-        Check(
-            f"exact: 1/|y| pushes wrong answers to go on and right ones to end (end logit: wrong "
-            f"{pushes['GRPO']['wrong']:+.4f}, right {pushes['GRPO']['right']:+.4f})",
-            pushes["GRPO"]["wrong"] < -0.01 and pushes["GRPO"]["right"] > 0.01,
+        Check("exact push on the end of wrong answers, GRPO", pushes["GRPO"]["wrong"], high=-0.01),
+        Check("exact push on the end of right answers, GRPO", pushes["GRPO"]["right"], low=0.01),
+        *(
+            Check(f"exact push on the end of {kind} answers, {name}", pushes[name][kind], -bound, bound)
+            for name, bound in most.items()
+            for kind in ("wrong", "right")
         ),
-        Check(
-            f"exact: a constant weight pushes neither (below 1e-12; {abs(pushes['DrGRPO']['wrong']):.1e})",
-            abs(pushes["DrGRPO"]["wrong"]) < 1e-12 and abs(pushes["DrGRPO"]["right"]) < 1e-12,
-        ),
-        Check(
-            f"exact: nor does, next to it, a mean over the tokens of {EPISODES} answers (below a twentieth of GRPO's; "
-            f"wrong {pushes['DAPO']['wrong']:+.4f}, right {pushes['DAPO']['right']:+.4f})",
-            max(abs(pushes["DAPO"][kind]) for kind in ("wrong", "right")) < 0.05 * pushes["GRPO"]["right"],
-        ),
-        Check(
-            f"trained with GRPO, wrong answers end up longer than right ones by more than 2 ({grpo['gap']:+.1f}; "
-            f"wrong ones from {grpo['start']:.1f} to {grpo['wrong']:.1f} tokens)",
-            grpo["gap"] > 2,
-        ),
-        Check(
-            f"with the other two that gap is less than half of GRPO's (DrGRPO {dr['gap']:+.1f}, DAPO "
-            f"{dapo['gap']:+.1f} tokens)",
-            max(abs(dr["gap"]), abs(dapo["gap"])) < 0.5 * grpo["gap"],
-        ),
+        Check("tokens by which wrong answers end up longer than right ones, GRPO", lengths["GRPO"]["gap"], low=2),
+        *(Check(f"that excess, {name}; within half of it", lengths[name]["gap"], -half, half) for name in most),
     ]
 
 
