@@ -28,7 +28,6 @@ PROBLEMS = "".join(json.dumps({"prompt": f"{n}>", "answer": str(n + 1)}) + "\n" 
 PLACES = {"rlenv": "rlenv", "agents": "rlenv/agents", "verifiers": "rlenv/verifiers"}
 PLACES |= {name: f"rlenv/_{name}" for name in ("scripts", "labs", "benchmarks")}
 OUR_WARNING = re.compile(r"site-packages/rlenv/.*Warning")
-NEIGHBOURS = {"openai-agents": "agents.tool", "verifiers": "verifiers.v1"}  # distributions, and a module of each
 
 
 def main():
@@ -42,9 +41,7 @@ def main():
         pythons = {version: find_python(version) for version in given.pythons}
         wheel = build(next(iter(pythons.values()), sys.executable), folder)
         for version, python in pythons.items():
-            inside = environment(python, folder / f"env-{version}", wheel)
-            try_wheel(version, inside)
-            try_neighbours(version, inside, wheel)
+            try_wheel(version, environment(python, folder / f"env-{version}", wheel))
     tried = f"works on Python {', '.join(given.pythons)}" if given.pythons else "and its sdist can be uploaded"
     print(f"{wheel.name} {tried}")
 
@@ -95,7 +92,7 @@ def build(python, folder):
 
 
 def check_contents(source, wheel, archive):
-    """Check that the wheel holds the packages and nothing else, and that the sdist holds no leftovers."""
+    """Check that the wheel holds the packages, all below rlenv/, and nothing else, and that the sdist holds no leftovers."""
     listed = call("git", "ls-files", cwd=source).split("\n")
     wanted = set()
     for path in map(Path, filter(None, listed)):
@@ -136,46 +133,6 @@ def try_wheel(version, python):
         call(rlenv, "lab", cwd=place)
         call(python, "-c", "import rlenv.verifiers; from rlenv.agents import PPO", cwd=place)
     print(f"Python {version}: works", flush=True)
-
-
-def try_neighbours(version, python, wheel):
-    """Install packages with the names of our folders before and after ours, and uninstall each of the three."""
-    pip = (python, "-m", "pip")
-    ours = ("install", "--quiet", "--force-reinstall", "--no-deps", wheel)
-    with tempfile.TemporaryDirectory(prefix="rlenv-empty-") as place:
-        call(*pip, "install", "--quiet", *NEIGHBOURS)
-        beside(python, {*NEIGHBOURS, "rlenv-lm"}, place)
-        call(*pip, "uninstall", "--quiet", "--yes", "rlenv-lm")
-        beside(python, {*NEIGHBOURS}, place)
-        call(*pip, *ours)
-        beside(python, {*NEIGHBOURS, "rlenv-lm"}, place)
-        for gone in NEIGHBOURS:
-            call(*pip, "uninstall", "--quiet", "--yes", gone)
-            beside(python, {*NEIGHBOURS, "rlenv-lm"} - {gone}, place)
-            call(*pip, "install", "--quiet", "--no-deps", gone)
-        beside(python, {*NEIGHBOURS, "rlenv-lm"}, place)
-        call(*pip, "uninstall", "--quiet", "--yes", *NEIGHBOURS)
-    print(f"Python {version}: works beside {' and '.join(NEIGHBOURS)}, installed before and after it", flush=True)
-
-
-def beside(python, installed, place):
-    """Check that each installed distribution has its own packages, whole, and that no other has them."""
-    code = "from importlib.metadata import packages_distributions as owners\n"
-    code += "import importlib.util, json\nfound = {}\n"
-    for distribution, module in NEIGHBOURS.items():
-        package = module.partition(".")[0]
-        code += f"found[{distribution!r}] = sorted(set(owners().get({package!r}, [])))\n"
-        if distribution in installed:
-            code += f"import {module}\n"
-        else:
-            code += f"assert importlib.util.find_spec({package!r}) is None\n"
-    code += "print(json.dumps(found))"
-    wanted = {name: [name] if name in installed else [] for name in NEIGHBOURS}
-    assert json.loads(call(python, "-W", "ignore", "-c", code, cwd=place).splitlines()[-1]) == wanted
-    if "rlenv-lm" in installed:
-        shutil.rmtree(Path(place, "run"), ignore_errors=True)
-        trained = call(python.with_name("rlenv"), "train", *SMALL, "--log-dir", "run", cwd=place)
-        assert json.loads(trained)["updates"] == 8
 
 
 if __name__ == "__main__":
