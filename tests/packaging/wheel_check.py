@@ -92,7 +92,7 @@ def build(python, folder):
 
 
 def check_contents(source, wheel, archive):
-    """Check that the wheel holds the packages, all below rlenv/, and nothing else, and that the sdist holds no leftovers."""
+    """Check that the wheel holds the packages, all below rlenv/, and nothing else, and the sdist no leftovers."""
     listed = call("git", "ls-files", cwd=source).split("\n")
     wanted = set()
     for path in map(Path, filter(None, listed)):
