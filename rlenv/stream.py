@@ -27,7 +27,7 @@ FACTS = np.dtype(  # about a listed problem
     ]
 )
 _TRIES = 10_000
-_KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
+_KEPT = 16_384  # posed problems: more than a rollout has, which may be posed again; and making one may start a game
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class ProblemStream:
 
     With a curriculum, the level of problem i is drawn when the problem is requested, so it depends on the curriculum's
     progress at that time; listed problems of that level are drawn with replacement. The same verdicts in between lead
-    to the same problems, and requesting problem i twice in a row returns the same problem, so that a group shares it.
-    The test split never has a curriculum.
+    to the same problems, and problem i stays the same until the stream goes back, so that a group shares it. The test
+    split never has a curriculum.
 
     A choice of prompts takes the place of a curriculum in the same way: listed problems with the same split key
     are one arm; else the levels of the verifier are the arms.
@@ -105,9 +105,8 @@ class ProblemStream:
         self.seed = 0
         self._encode = encode
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
-        self._latest: tuple[int, int, Prompt] | None = None
         self.sizes: dict[str, int] = {}
-        self._made: dict[tuple[int, int], Prompt] = {}  # by seed and index
+        self._posed: dict[tuple[int, int], Prompt] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self.listed = Problems([])
         if problems is not None:
@@ -135,8 +134,14 @@ class ProblemStream:
         progress = None if self.curriculum is None else self.curriculum.state_dict()
         return {"seed": self.seed, "digest": self.digest, "curriculum": progress}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state from `state_dict`.
+    def begin(self, seed: int, first: int = 0) -> None:
+        """Go to problem number `first` of a seed; a curriculum draws the problems from there on anew."""
+        self.seed = seed
+        if self.curriculum is not None:
+            self._posed = {place: each for place, each in self._posed.items() if (seed, 0) <= place < (seed, first)}
+
+    def load_state_dict(self, state: dict[str, Any], first: int = 0) -> None:
+        """Restore the state from `state_dict`; `first` is the number of the next problem.
 
         Raises:
             ValueError: if these are other problems.
@@ -147,7 +152,7 @@ class ProblemStream:
         ours = {} if self.curriculum is None else self.curriculum.state_dict()
         if (state["curriculum"] or {}).keys() != ours.keys():
             raise ValueError("the checkpoint was written with another curriculum or prompt_choice")
-        self.seed, self._latest = state["seed"], None
+        self.begin(state["seed"], first)
         if self.curriculum is not None:
             self.curriculum.load_state_dict(state["curriculum"])
 
@@ -168,21 +173,21 @@ class ProblemStream:
         Raises:
             ValueError: if all of many problems are too long, and any error of `encode` and of the verifier.
         """
-        if self.curriculum is not None:
-            return [self._chosen(index, self.curriculum) for index in indices]
         places = [(self.seed, index) for index in indices]
-        new = [place for place in dict.fromkeys(places) if place not in self._made]
-        self._made |= zip(new, self._fitting([self._candidates(index) for _, index in new]), strict=True)
-        posed = [self._made[place] for place in places]
-        while len(self._made) > _KEPT:
-            del self._made[next(iter(self._made))]  # the oldest
+        new = [index for seed, index in dict.fromkeys(places) if (seed, index) not in self._posed]
+        if self.curriculum is None:
+            made = self._fitting([self._candidates(index) for index in new])
+        else:
+            made = [self._graded(index, self.curriculum) for index in new]
+        self._posed |= {(self.seed, index): prompt for index, prompt in zip(new, made, strict=True)}
+        posed = [self._posed[place] for place in places]
+        while len(self._posed) > _KEPT:
+            del self._posed[next(iter(self._posed))]  # the oldest
         return posed
 
-    def _chosen(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Prompt:
-        """Return problem number `index` as it was drawn the last time, if it was the latest one, or drawn now."""
-        if self._latest is None or self._latest[:2] != (self.seed, index):
-            self._latest = (self.seed, index, self._graded(index, curriculum))
-        return self._latest[2]
+    def remembers(self, index: int) -> bool:
+        """Tell whether a problem that was posed can be posed again; a curriculum would draw another one."""
+        return self.curriculum is None or (self.seed, index) in self._posed
 
     def _candidates(self, index: int) -> Iterator[Problem | Prompt]:
         """Return the problems of which the first that is short enough is number `index`."""

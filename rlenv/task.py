@@ -26,9 +26,6 @@ from .vocabulary import make_tokenizer
 if TYPE_CHECKING:
     from .curriculum import Curriculum, ThompsonChoice
 
-_REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
-
-
 Named = str | Verifier | Callable[..., Any] | Sequence[Any]
 VERIFIER = inspect.Parameter("verifier", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
 
@@ -71,7 +68,6 @@ class TextGenTask:
         )
         self.split, self.group_size, self.first_problem = posing.split, posing.group_size, posing.first_problem
         self.share = (0, 1) if posing.share is None else _share(*posing.share)
-        self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
@@ -101,7 +97,7 @@ class TextGenTask:
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
-        self.stream.seed = int(rng.integers(2**62))
+        self.stream.begin(int(rng.integers(2**62)))
 
     def prompts(self, episodes: Sequence[int]) -> list[Prompt]:
         """Return the prompts of the episodes with these numbers; the K episodes of a group share one.
@@ -110,31 +106,12 @@ class TextGenTask:
             ValueError: as `ProblemStream.prompt`.
         """
         part, parts = self.share
-        groups = [episode // self.group_size * parts + part for episode in episodes]  # in the whole stream
-        posed = self._posed(groups)
-        if self.stream.curriculum is not None:  # which would draw another one later
-            self._drawn |= posed
-            while len(self._drawn) > _REMEMBERED:
-                del self._drawn[next(iter(self._drawn))]  # the oldest
-        return [posed[number] for number in groups]
+        return self.prompts_of([episode // self.group_size * parts + part for episode in episodes])
 
-    def prompts_again(self, groups: Sequence[int]) -> list[Prompt]:
-        """Return the prompts of groups that have been posed, by their numbers in the whole stream.
-
-        Raises:
-            ValueError: if a curriculum drew one so long ago that it is forgotten.
-        """
-        drawn = self.stream.curriculum is not None
-        if drawn and (forgotten := [number for number in groups if number not in self._drawn]):
-            raise ValueError(f"group {forgotten[0]} of the curriculum is too old to be posed again")
-        posed = self._drawn if drawn else self._posed(groups)
-        return [posed[number] for number in groups]
-
-    def _posed(self, groups: Sequence[int]) -> dict[int, Prompt]:
-        """Return the prompts of groups, by their numbers."""
-        numbers = list(dict.fromkeys(groups))
-        prompts = self.stream.prompts([self.first_problem + number for number in numbers])
-        return {number: replace(prompt, group=number) for number, prompt in zip(numbers, prompts, strict=True)}
+    def prompts_of(self, groups: Sequence[int]) -> list[Prompt]:
+        """Return the prompts of groups, by their numbers in the whole stream."""
+        prompts = self.stream.prompts([self.first_problem + number for number in groups])
+        return [replace(prompt, group=number) for number, prompt in zip(groups, prompts, strict=True)]
 
     def read_options(self, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it.

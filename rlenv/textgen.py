@@ -171,7 +171,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         Raises:
             ValueError: if the environment poses other problems.
         """
-        self.task.stream.load_state_dict(state["stream"])
+        next_group = state["next_episode"] // self.task.group_size
+        self.task.stream.load_state_dict(state["stream"], self.task.first_problem + next_group)
         self._next_episode, self._posed, self._prompt = state["next_episode"], state["posed"], None
         self._leave()
 

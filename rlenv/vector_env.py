@@ -226,10 +226,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Raises:
             ValueError: if the environment poses other problems.
         """
-        self.task.stream.load_state_dict(state["stream"])
+        begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
+        self.task.stream.load_state_dict(state["stream"], self.task.first_problem + begun * self.task.share[1])
         if self._slots.verdicts is not None:
             self._slots.verdicts.forget()
-        begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         self._next_episode = begun * self.task.group_size
         self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
         self._slots.leave(range(self.num_envs))
@@ -264,6 +264,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if not numbers or min(numbers) < 0 or max(numbers) >= begun:
             posed = f"those from {first} to {first + begun - 1}" if begun else "none so far"
             raise ValueError(f"options['groups'] must be groups that have been posed, {posed}; got {groups!r:.60}")
+        if old := [group for group in numbers if not self.task.stream.remembers(self.task.first_problem + group)]:
+            raise ValueError(f"group {first + old[0]} of the curriculum is too old to be posed again")
         return numbers
 
     def _flags(self, name: str, mask: Any) -> np.ndarray:
@@ -286,11 +288,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             prompts = self.task.prompts(numbers)
             self._next_episode = numbers.stop
         else:
-            prompts = self.task.prompts_again([next(self._again) for _ in rows])
+            prompts = self.task.prompts_of([next(self._again) for _ in rows])
         block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._outcomes[rows[i]] = ("", None)
-            if i and prompt is prompts[i - 1]:  # of the same group
+            if i and prompt.tokens is prompts[i - 1].tokens:  # of the same group
                 block[i] = block[i - 1]
             else:
                 block[i, : len(prompt.tokens)] = prompt.tokens

@@ -5,7 +5,6 @@ samples.jsonl has one episode per line, see `episode_rows`.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -162,9 +161,9 @@ def _rounded(value: float) -> float | None:
 
 def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:
     """Return the problem of a group; None if the stream has another prompt there: groups that were joined anew."""
-    stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
-    posed = stream.prompt(task.first_problem + group)
-    return posed.problem if posed.tokens == prompt else None
+    number = task.first_problem + group
+    posed = task.stream.prompt(number) if task.stream.remembers(number) else None
+    return posed.problem if posed is not None and posed.tokens == prompt else None
 
 
 def contrasting(batch: Batch) -> list[int]:

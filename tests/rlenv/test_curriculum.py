@@ -62,11 +62,21 @@ def test_a_stream_poses_the_levels_reached_so_far(problems):
     posed = stream(problems, curriculum=0.5)
     levels = [1, 2, 3] if problems is None else [1, 2, 4]
     for reached in range(1, 4):
-        counts = Counter(posed[index].metadata["level"] for index in range(300))
+        counts = Counter(posed[index].metadata["level"] for index in range(300 * reached, 300 * (reached + 1)))
         newest = counts[levels[reached - 1]]
         assert sorted(counts) == levels[:reached] and (120 <= newest <= 180 or reached == 1), "half, and all before"
         while reached < 3 and posed.curriculum.level == levels[reached - 1]:
             posed.curriculum.record(levels[reached - 1], True)
+
+
+def test_a_curriculum_that_goes_back_draws_anew_from_there_on():
+    posed = stream(curriculum=0.5)
+    before = posed.prompts(range(60))
+    for _ in range(256):
+        posed.curriculum.record(1, True)
+    posed.load_state_dict(posed.state_dict(), first=20)
+    after = posed.prompts(range(60))
+    assert after[:20] == before[:20] and {each.problem.metadata["level"] for each in after[20:]} == {1, 2}
 
 
 def test_the_test_split_has_all_levels_and_neither_a_curriculum_nor_a_choice():
