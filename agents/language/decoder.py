@@ -20,7 +20,6 @@ from .seats import OwnRows, SharedRows, differs, newest_tokens
 from .shared_beginnings import attention_with
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
-SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
 COLLECTORS = ("deprecate_kwarg", "merge_with_config_defaults", "capture_outputs")  # decorators of transformers
 
 
@@ -161,8 +160,6 @@ class Decoder:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Read the contexts of these slots [n] into rows [n]; equal neighbours, such as a group's, are read once.
 
-        A long beginning that all of them share, such as a system message, is also read once.
-
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
@@ -178,14 +175,14 @@ class Decoder:
         first, last = torch.stack(counts.aminmax()).tolist()
         new = differs(contexts, counts)
         distinct, sources = contexts[new, :last], new.cumsum(0) - 1
-        same, at_once = _common_width(distinct, first - 1), max(PREFILL // last, 1)
+        at_once = max(PREFILL // last, 1)
         starts = torch.arange(0, len(distinct), at_once)
         ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
         distinct, sources = (to_device(each, tokens.device) for each in (distinct, sources))
-        beginning, made = self._read_once(distinct[:1, :same]), []
+        made = []
         for start, begin, end in zip(starts.tolist(), [0, *ends], ends, strict=False):
-            ids, source_rows = distinct[start : start + at_once, same:], sources[begin:end] - start
-            read = _repeated(beginning, len(ids))
+            ids, source_rows = distinct[start : start + at_once], sources[begin:end] - start
+            read = DynamicCache()
             if head and first == last:
                 logits = self.model(ids, logits_to_keep=1, **cached(self.model, read)).logits
                 made.append(logits[source_rows, -1])
@@ -193,13 +190,6 @@ class Decoder:
                 self.model.base_model(ids, **cached(self.model, read))
             self.cache.place(rows[begin:end], read, source_rows)
         return counts, torch.cat(made) if made else None
-
-    def _read_once(self, beginning: torch.Tensor) -> DynamicCache:
-        """Return the cache of the tokens [1, S] that all contexts begin with; an empty one for none."""
-        read = DynamicCache()
-        if beginning.shape[1]:
-            self.model.base_model(beginning, **cached(self.model, read))
-        return read
 
 
 class NewestToken:
@@ -246,17 +236,3 @@ def without_collecting(trunk: PreTrainedModel) -> Callable[..., Any]:
     while forward.__code__.co_qualname.partition(".")[0] in COLLECTORS:
         forward = forward.__wrapped__
     return partial(forward, trunk)
-
-
-def _common_width(contexts: torch.Tensor, most: int) -> int:
-    """Return how many first columns, at most so many, are the same in all rows [n, L]; 0 if too few are saved."""
-    width = int((contexts[:, :most] == contexts[:1, :most]).all(0).int().cumprod(0).sum())
-    return width if (len(contexts) - 1) * width >= SHARED else 0
-
-
-def _repeated(read: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache with this many copies of the only row of another."""
-    copies = DynamicCache()
-    for index, layer in enumerate(read.layers):
-        copies.update(*(states.expand(rows, -1, -1, -1) for states in (layer.keys, layer.values)), index)
-    return copies

@@ -33,7 +33,6 @@ from rlenv.agents.policies import choosing
 
 SLOTS, VOCABULARY = 6, 10
 CAPTURED = [(LanguageModelPolicy, "device", torch.device("cuda"))]  # a captured step, which simply runs here
-BEGINNING = {"problems": ["abcdea", "abcdeb", "abcdehg", "abcdecca"], "group_size": 3}
 HALVES = {"problems": ["ab", "ababa", "b"], "group_size": 4, "max_new_tokens": 3}
 
 
@@ -66,7 +65,6 @@ CASES = {
     "a forest": case("gpt2", merge_rows=False, env=HALVES, patches=[(reading, "WORTH_IT", 100.0)]),
     "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
-    "a beginning": case("mistral", slots=9, patches=[(decoder, "SHARED", 1)], env=BEGINNING),
     "shared prompts": case("llama", slots=9, patches=[(seats, "WORTH_IT", 1)], env={"group_size": 3}),
     "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(seats, "WORTH_IT", 1)], env=HALVES),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
