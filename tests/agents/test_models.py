@@ -8,6 +8,7 @@ from architectures import SHAPE, policy_of
 from diagonal import slow
 from identity_checks import ROUNDING, check_law, collect
 from tiny_models import CONTEXT, SPREAD, text_envs, tiny_model
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -17,6 +18,7 @@ from transformers import (
     Phi3Config,
     RobertaConfig,
 )
+from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
 from rlenv.agents import Reinforce
 from rlenv.agents.language.loading import load_model
@@ -75,6 +77,30 @@ def test_models_that_act_otherwise_than_they_train_are_refused_in_one_line(name)
         Reinforce(model_of(make()), text_envs(2), device="cpu")
     line = str(refusal.value)
     assert "\n" not in line and len(line) < 400, line
+
+
+class OwnAttention(LlamaAttention):
+    """Attention of a user's own, which obeys masks and does not ask the configuration how to attend."""
+
+    def forward(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **more):
+        parts = (
+            part(hidden_states).unflatten(-1, (-1, self.head_dim)) for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, self.layer_idx)
+        causal = attention_mask is None and q.shape[2] > 1
+        made = scaled_dot_product_attention(q, k, v, attention_mask, is_causal=causal, enable_gqa=True)
+        return self.o_proj(made.transpose(1, 2).flatten(2)), None
+
+
+def test_attention_that_cannot_read_a_forest_is_refused_before_supervised_training_reads_one():
+    model = tiny_model("llama")
+    for layer in model.model.layers:
+        layer.self_attn.__class__ = OwnAttention
+    with pytest.raises(ValueError, match="'llama' cannot be used: its log-probabilities in a forest of contexts"):
+        Reinforce(model, text_envs(2), device="cpu")
 
 
 @pytest.mark.parametrize("name", [slow("bert"), slow("gpt_neo"), "phi3", slow("llama4_text")])
