@@ -72,7 +72,7 @@ DOORS = {  # modules above a file that it names in a text: they are optional, or
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 PICKLES = {  # what a process sends to the child that it has started, never back
     "verifiers/sandbox/pool.py": {"pickle", "cloudpickle"},
-    "verifiers/sandbox/supervisor.py": {"pickle", "cloudpickle"},
+    "verifiers/sandbox/judging.py": {"pickle", "cloudpickle"},
     "verifiers/sandbox/run.py": {"marshal"},
     "verifiers/sandbox/launcher.py": {"marshal"},
     "verifiers/code/verifier.py": {"marshal"},

@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import configure
 import rlenv  # noqa: F401
 from rlenv.agents import ReinforceBaseline
 from rlenv.agents.training.metrics import thinned
-from rlenv.verifiers.sandbox.supervisor import descendants
+from rlenv.verifiers.sandbox.worker import descendants
 
 MB = 2**20
 UPDATES = 10_000

@@ -132,7 +132,7 @@ class _Workers:
 
     async def _end(self) -> None:
         for worker in self.running:
-            worker.stop()  # interrupts the verdict in progress
+            worker.stop("the verifier was closed")  # interrupts the verdict in progress
         for _ in range(self.most):  # after all that wait for a worker
             await self.free.acquire()
         for worker in self.idle:

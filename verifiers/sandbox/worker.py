@@ -1,4 +1,7 @@
-"""The trainer's side of a worker process: start it, ask it with a deadline, kill it."""
+"""The trainer's side of a worker process: start it, ask it with a deadline, kill it with everything it started.
+
+What a verifier starts may outlive the worker if that crashes by itself, and has left the worker's process group.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ..base import describe
-from . import supervisor
-from .supervisor import HEADER, descendants
+from .judging import HEADER
 
 START_SECONDS = 60.0  # to import and unpickle the verifier
-PATIENCE = 0.25  # for the supervisor to kill everything below it; after that the trainer does
-END_SECONDS = 5.0  # for the supervisor to report how the worker ended
+END_SECONDS = 5.0  # for a worker that has closed its pipe to end
 CLEAR_SECONDS = 10.0  # after which processes that cannot be killed are left
 ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes per verdict
 LAST_WORDS = 200
 MOMENT = 0.002  # seconds between two looks at a process that ends
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # one worker per core
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from rlenv.verifiers.sandbox.judging import work; work(*map(int, sys.argv[2:]))"
+)
 
 
 class WorkerError(Exception):
@@ -47,16 +53,17 @@ class Worker:
     """
 
     def __init__(self, memory_mb: int) -> None:
-        self._words, self._printed, self._asked = b"", 0, 0
-        self._fault: WorkerError | None = None  # in its output
+        self._words, self._printed = b"", 0
+        self._fault: WorkerError | None = None  # why it was stopped
         with contextlib.ExitStack() as unless_started:
             try:
                 self._pipe, theirs = map(unless_started.enter_context, socket.socketpair())
-                path = json.dumps(sys.path, default=str)
-                command = [sys.executable, "-I", "-S", "-B", str(Path(supervisor.__file__)), path]
+                # Python warns programmers, but where a verifier compiles a text of the model, nobody can mend it.
+                command = [sys.executable, "-P", "-W", "ignore", "-c", BOOT, json.dumps(sys.path, default=str)]
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno()), str(memory_mb)],
-                    stdin=subprocess.PIPE,  # the control pipe: closing it kills the worker
+                    env={**ONE_THREAD, **os.environ},
+                    stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     bufsize=0,
@@ -67,8 +74,8 @@ class Worker:
                 raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
             theirs.close()
             unless_started.pop_all()
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._control, self._output, self._loop = self._process.stdin, self._process.stdout, asyncio.get_running_loop()
+        assert self._process.stdout is not None
+        self._output, self._loop = self._process.stdout, asyncio.get_running_loop()
         self._pipe.setblocking(False)
         os.set_blocking(self._output.fileno(), False)
         self._loop.add_reader(self._output, self._listen)
@@ -90,10 +97,10 @@ class Worker:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
             WorkerError: if the worker died, or was killed because its output is too long or not an answer.
         """
-        self._asked, self._printed = self._asked + 1, 0
+        self._printed = 0
         try:
             async with asyncio.timeout(seconds):
-                await self._loop.sock_sendall(self._pipe, HEADER.pack(self._asked, len(message)) + message)
+                await self._loop.sock_sendall(self._pipe, HEADER.pack(len(message)) + message)
                 answer = await self._answer()
             self._listen()  # to all of it that came before the answer
             if self._fault is None:
@@ -108,31 +115,22 @@ class Worker:
         await self.kill()
         raise fault
 
-    def stop(self) -> None:
-        """Kill the worker and everything it started; a caller that waits for an answer gets a `WorkerError`."""
-        self._control.close()
+    def stop(self, why: str = "the worker was stopped") -> None:
+        """Ask no more: a caller that waits for an answer gets a `WorkerError`, and has the worker killed."""
+        self._fault = self._fault or WorkerError(why)
+        with contextlib.suppress(OSError):
+            self._pipe.shutdown(socket.SHUT_RDWR)
 
     async def kill(self) -> None:
-        """Kill the worker and everything it started, and close its pipes."""
-        self.stop()
-        if not await self._ended(PATIENCE):  # the supervisor was stopped or slowed down
-            await self._clear_away()
-        if not self._output.closed:
-            self._loop.remove_reader(self._output)
-            self._output.close()
-        self._pipe.close()
+        """Kill the worker and everything it started, and close its pipes.
 
-    async def _ended(self, seconds: float) -> bool:
-        """Wait for the supervisor to end; tell whether it did."""
-        deadline = time.monotonic() + seconds
-        while self._process.poll() is None and time.monotonic() < deadline:
-            await asyncio.sleep(MOMENT)
-        return self._process.returncode is not None
-
-    async def _clear_away(self) -> None:
-        """Kill everything below the supervisor, then the supervisor, which adopts orphans."""
+        It is stopped first, so that it starts nothing more, and killed last, because it adopts orphans.
+        """
+        if self._output.closed:
+            return
+        self._process.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + CLEAR_SECONDS
-        while (left := descendants(self._process.pid)) and time.monotonic() < deadline:
+        while self._process.poll() is None and (left := descendants(self._process.pid)) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -140,21 +138,24 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._ended(math.inf)
+        self._loop.remove_reader(self._output)
+        self._output.close()
+        self._pipe.close()
+
+    async def _ended(self, seconds: float) -> None:
+        """Wait for the worker to end."""
+        deadline = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(MOMENT)
 
     async def _answer(self) -> dict[str, Any]:
-        """Read the answer to the last message; drop late answers to earlier ones."""
-        while True:
-            number, length = HEADER.unpack(await self._read(HEADER.size))
-            if number > self._asked:
-                raise ValueError("the worker answered a question that was not asked")
-            if length > ANSWER_LIMIT:
-                raise ValueError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
-            body = await self._read(length)
-            if number == self._asked:
-                answer = json.loads(body)
-                if not isinstance(answer, dict):
-                    raise ValueError("the worker's answer is not a mapping")
-                return answer
+        (length,) = HEADER.unpack(await self._read(HEADER.size))
+        if length > ANSWER_LIMIT:
+            raise ValueError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
+        answer = json.loads(await self._read(length))
+        if not isinstance(answer, dict):
+            raise ValueError("the worker's answer is not a mapping")
+        return answer
 
     async def _read(self, size: int) -> bytes:
         received = b""
@@ -174,8 +175,8 @@ class Worker:
             self._printed += len(printed)
             self._words = (self._words + printed)[-LAST_WORDS:]
             if self._printed > OUTPUT_LIMIT:
-                self._fault = WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
-                self.stop()
+                self._loop.remove_reader(self._output)
+                self.stop(f"the worker printed more than {OUTPUT_LIMIT} bytes")
                 return
 
     async def _end(self) -> str:
@@ -185,6 +186,21 @@ class Worker:
         words = " ".join(self._words.decode("utf-8", "replace").split())
         await self.kill()
         code = self._process.returncode
-        number = -code if code < 0 else code - 128
-        how = f"was killed by signal {number}" if number > 0 else f"exited with code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         return f"the worker {how}" + (f": {words}" if words else "")
+
+
+def descendants(root: int) -> list[int]:
+    """Return the living descendants of a process, from /proc; none if there is no /proc."""
+    children: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or is not a process
+                pid, stat = int(entry.name), (entry / "stat").read_bytes()  # bytes, because a name need not be text
+                state, parent = stat.rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    children.setdefault(int(parent), []).append(pid)
+    found = list(children.get(root, ()))
+    for pid in found:  # the list grows in the loop
+        found += children.get(pid, ())
+    return found
