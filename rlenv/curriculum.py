@@ -17,11 +17,11 @@ HALF_LIFE = 8.0  # verdicts per arm after which evidence counts half
 class Curriculum:
     """Decides which levels are posed: first the lowest, then one more each time the newest is mastered.
 
-    It is deterministic: the same verdicts in the same order lead to the same level.
+    It is deterministic: the same verdicts in the same order lead to the same level. It changes at an `update` only.
 
     Args:
         levels: the levels of the problems, in any order; gaps are allowed.
-        threshold: the newest level is mastered when this share of its last `window` verdicts are successes.
+        threshold: the newest level is mastered if this share of its last `window` verdicts are successes.
         window: number of verdicts that are considered.
 
     Raises:
@@ -52,16 +52,15 @@ class Curriculum:
 
     def record(self, level: int, success: bool) -> None:
         """Record a verdict on a problem of this level; only the newest level counts."""
-        if level != self.level or self._newest == len(self.levels) - 1:
-            return
-        self._verdicts.append(success)
-        mastered = sum(self._verdicts) >= self.threshold * len(self._verdicts)
-        if len(self._verdicts) == self._verdicts.maxlen and mastered:
-            self._newest += 1
-            self._verdicts.clear()
+        if level == self.level:
+            self._verdicts.append(success)
 
     def update(self) -> None:
-        """Do nothing: verdicts count at once."""
+        """Begin the next level if the newest one is mastered and not the last."""
+        mastered = sum(self._verdicts) >= self.threshold * len(self._verdicts)
+        if len(self._verdicts) == self._verdicts.maxlen and mastered and self.level != self.levels[-1]:
+            self._newest += 1
+            self._verdicts.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return its progress, in plain values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, islice
@@ -80,7 +79,7 @@ class Slots:
 
     Args:
         responder: answers turns.
-        record: has a curriculum learn of verdicts that come late; None without one that listens.
+        record: tells a curriculum or choice of prompts of verdicts that come late; None without one that listens.
         num_slots: B.
         late_verdicts: whether verdicts come late; see `TextGenVectorEnv`.
         late_replies: whether the replies of dialogues do.
@@ -108,7 +107,7 @@ class Slots:
         # Dialogues say with a verdict that an episode is over: it cannot come later.
         if has_dialogues(judge.verifier):
             self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
-        elif late_verdicts and (record or LateVerdicts.help(judge)):
+        elif late_verdicts and LateVerdicts.help(judge):
             self.verdicts = LateVerdicts(judge, record)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
@@ -186,15 +185,11 @@ def columns(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, 
 
 
 class LateVerdict(Future[dict[str, Any]]):
-    """The reward and the infos of one episode, once its verdict is known.
-
-    Attributes:
-        asked: whether somebody has called `result`.
-    """
+    """The reward and the infos of one episode, once its verdict is known."""
 
     def __init__(self, problem: Problem, completion: str, judge_now: Callable[[], None]) -> None:
         super().__init__()
-        self.problem, self.completion, self.asked = problem, completion, False
+        self.problem, self.completion = problem, completion
         self._judge_now = judge_now
         self.set_running_or_notify_cancel()  # a verdict cannot be cancelled
 
@@ -204,7 +199,6 @@ class LateVerdict(Future[dict[str, Any]]):
         Raises:
             TimeoutError: if the workers have no verdict after `timeout` seconds.
         """
-        self.asked = True
         self._judge_now()
         return super().result(timeout)
 
@@ -227,19 +221,17 @@ class LateVerdicts:
 
     def __init__(self, judge: Judge, record: Record | None = None) -> None:
         self.judge, self.record = judge, record
-        self._kept: deque[LateVerdict] = deque()  # that are to be recorded
+        self._kept: list[LateVerdict] = []  # that are to be recorded
         self._unjudged: list[LateVerdict] = []
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = [(late.problem, late.completion, late.asked) for late in self._kept]
+        kept = [(late.problem, late.completion) for late in self._kept]
         return {"judge": self.judge, "record": self.record, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["judge"], state["record"])  # type: ignore[misc]
-        self.submit([problem for problem, _, _ in state["kept"]], [text for _, text, _ in state["kept"]])
-        for late, (_, _, asked) in zip(self._kept, state["kept"], strict=True):
-            late.asked = asked
+        self.submit([problem for problem, _ in state["kept"]], [text for _, text in state["kept"]])
 
     @staticmethod
     def help(judge: Judge) -> bool:
@@ -259,19 +251,17 @@ class LateVerdicts:
             self._kept += made
         return made
 
-    def flush(self, going: int) -> None:
-        """Record verdicts in the curriculum: all if no slot goes on, else only up to the first one not yet requested.
+    def flush(self) -> None:
+        """Wait for the verdicts on all that was submitted, and record them in this order.
 
         Raises:
-            Exception: of the verifier, unless it was raised already when the verdict was requested.
+            Exception: of the verifier; the verdicts that are not recorded by then are forgotten.
         """
-        while self.record is not None and self._kept and (not going or self._kept[0].asked):
-            late = self._kept.popleft()
-            error = late.exception()
-            if error is None:
-                self.record(late.problem, late.result())
-            elif not late.asked:
-                raise error
+        for late in self._kept:
+            late.exception()  # Ctrl-C while this waits loses none of them
+        kept, self._kept = self._kept, []
+        for late in kept:
+            self.record(late.problem, late.result())  # type: ignore[misc]  # they are kept only if somebody listens
 
     def forget(self) -> None:
         """Record nothing of what was submitted so far."""

@@ -216,7 +216,7 @@ class ProblemStream:
             self.curriculum.record(problem.metadata.get("level", 1) if arm is None else arm, success)
 
     def update(self) -> None:
-        """Let a choice of prompts count the verdicts since the last rollout."""
+        """Let the curriculum or the choice of prompts, if any, count the verdicts since the last rollout."""
         if self.curriculum is not None:
             self.curriculum.update()
 

@@ -42,11 +42,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         device: of the tensors, such as "cpu" or "cuda".
         render_mode: None, "ansi" or "rgb_array": `render` returns a tuple with the text or the picture of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
-            processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
-            whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
+            processes, or prefers batches). The reward of that step is NaN, and the infos hold `completion` and
             `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
-            keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
-            the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
+            keys that the infos would have had. With a curriculum or a choice of prompts, the next reset without a mask
+            waits for all of them.
         late_replies: do not wait for the replies of dialogues, if the verifier has worker processes. The slot waits for
             its reply while others go on: its actions are ignored, its observation stays, its reward is 0, and the
             infos have `waiting`, until the step that brings the reply, with its reward. When more than half of the
@@ -56,7 +55,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     Attributes:
         playing: slots whose episode is not over, bool [B]; some of them wait for a reply, the others act.
-        settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
+        settles_always: whether a curriculum or a choice of prompts counts verdicts at resets with a mask, too.
 
     Raises:
         ValueError: for an unknown device or render mode, or any error of `TextGenTask`.
@@ -215,7 +214,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
         """
         if self._slots.verdicts is not None:
-            self._slots.verdicts.flush(going=0)
+            self._slots.verdicts.flush()
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
         place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
@@ -277,11 +276,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _start(self, rows: list[int], new_rollout: bool = False) -> dict[int, Info]:
         """Start the next episodes of the stream in these slots; return their infos.
 
-        The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
+        Before, a curriculum or a choice of prompts counts the verdicts so far if a rollout begins, or always.
         """
-        if self._slots.verdicts is not None:
-            self._slots.verdicts.flush(going=int(np.delete(self.playing, rows).sum()))
         if new_rollout or self.settles_always:
+            if self._slots.verdicts is not None:
+                self._slots.verdicts.flush()
             self.task.stream.update()
         if self._again is None:
             numbers = range(self._next_episode, self._next_episode + len(rows))

@@ -54,6 +54,7 @@ def test_the_next_level_comes_when_the_last_verdicts_on_this_one_reach_the_thres
     curriculum = Curriculum([1, 2, 3], threshold, window=window)
     for verdict in verdicts:
         curriculum.record(*verdict)
+        curriculum.update()
     assert curriculum.level == level
 
 
@@ -67,6 +68,7 @@ def test_a_stream_poses_the_levels_reached_so_far(problems):
         assert sorted(counts) == levels[:reached] and (120 <= newest <= 180 or reached == 1), "half, and all before"
         while reached < 3 and posed.curriculum.level == levels[reached - 1]:
             posed.curriculum.record(levels[reached - 1], True)
+            posed.update()
 
 
 def test_a_curriculum_that_goes_back_draws_anew_from_there_on():
@@ -74,6 +76,7 @@ def test_a_curriculum_that_goes_back_draws_anew_from_there_on():
     before = posed.prompts(range(60))
     for _ in range(256):
         posed.curriculum.record(1, True)
+    posed.update()
     posed.load_state_dict(posed.state_dict(), first=20)
     after = posed.prompts(range(60))
     assert after[:20] == before[:20] and {each.problem.metadata["level"] for each in after[20:]} == {1, 2}
@@ -100,10 +103,11 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
         end(problem, Verdict(1.0))
     for status in ("timeout", "error", "not_applicable"):
         end(problems[0], Verdict(0.0, status=status))
+    env.reset()
     assert env.task.level == 1
     end(problems[0], Verdict(1.0))
-    assert env.task.level == 2
     env.reset(seed=1)
+    assert env.task.level == 2
     env.task.reseed(np.random.default_rng(0))
     assert env.task.level == 2
 
