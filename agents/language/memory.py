@@ -39,15 +39,12 @@ class Workload:
         sampled: T, the most tokens that are sampled in an episode.
         reply_length: tokens of the longest reply; 0 without dialogues.
         episodes: trained on per optimizer step.
-        slots: of the environment.
+        slots: of the environment, in which the policy acts; 0 with an engine, wherever that is.
         entropy: whether the loss needs entropies.
         reference: whether there is a frozen reference.
         teacher: bytes of the weights of a frozen teacher.
-        imitated: demonstrations per step of the warm start; 0 without one.
-        evaluated: slots of evaluations; 0 without one.
         holders: processes among which weights, gradients, optimizer and reference are dealt out.
-        engine: bytes of an engine on this device that writes the episodes, on a CPU without its weights; 0 of one
-            elsewhere, None without an engine.
+        engine: bytes of an engine on this device, on a CPU without its weights; 0 without one.
     """
 
     prompt_length: int
@@ -70,10 +67,8 @@ class Workload:
     entropy: bool = False
     reference: bool = False
     teacher: int = 0
-    imitated: int = 0
-    evaluated: int = 0
     holders: int = 1
-    engine: int | None = None
+    engine: int = 0
 
     def rows(self, episodes: int) -> int:
         """Return how many of these episodes are in one pass, if all are as long as the context."""
@@ -87,7 +82,7 @@ class Plan(NamedTuple):
     Attributes:
         parameters: their number.
         parts: what takes memory, by name; not all of it at the same time.
-        phases: the peak of each phase of a run, by name.
+        phases: the peaks of acting, training and the optimizer step, by name.
     """
 
     parameters: int
@@ -110,15 +105,14 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         work: of the run.
     """
     sizes, rows = _Sizes(config, work), work.rows(work.episodes)
-    slots = work.slots if work.engine is None else 0
     parts = {
         "weights": sizes.weights,
         "gradients": sizes.gradients,
         "optimizer": sizes.moments + sizes.masters,
         "reference": sizes.reference,
         "engine": sizes.engine,
-        "KV cache": sizes.cache(slots),
-        "logits of acting": sizes.step(slots),
+        "KV cache": sizes.cache(work.slots),
+        "logits of acting": sizes.step(work.slots),
         "activations": sizes.activations(rows),
         "logits of training": sizes.logits(rows),
     }
@@ -126,9 +120,9 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
 
 
 def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, int]:
-    """Return, for each phase, the most slots or episodes at once that fit a budget, up to the phase's own; 0 if none.
+    """Return the most slots (acting) and episodes per pass (training) that fit a budget, up to the run's; 0 if none.
 
-    Acting and evaluation do slots at once, the others episodes; the run's own micro-batches are ignored.
+    The run's own micro-batches are ignored.
 
     Args:
         config: of the model.
@@ -137,11 +131,6 @@ def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, 
     """
     sizes = _Sizes(config, replace(work, micro_batch_size=None, micro_batch_tokens=None))
     return {name: bisect_right(range(1, count + 1), budget, key=need) for name, (count, need) in sizes.phases().items()}
-
-
-def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
-    """Return the largest `micro_batch_tokens` with which training stays within a budget; 0 if no episode fits."""
-    return fitting(config, work, budget)["training"] * (work.context - 1)
 
 
 class _Sizes:
@@ -181,7 +170,7 @@ class _Sizes:
         self.adam = 8 * max(learned) // work.holders if on_cpu else 4 * trained  # intermediate results of a step
         own = work.reference and (work.lora_rank is None or not alone)  # else an adapter's is the base itself
         self.reference = -(-work.teacher // work.holders) + (self.weights if own else 0)
-        self.engine = (work.engine or 0) + (whole if on_cpu and work.engine else 0)
+        self.engine = work.engine + (whole if on_cpu and work.engine else 0)
         self.held = self.weights + self.moments + self.masters + self.reference + self.engine
         self.held += 0 if on_cpu else self.merged
         packs = on_cpu and alone and work.pack_weights and can_pack(dtype) and work.slots >= least_rows(dtype)
@@ -192,19 +181,11 @@ class _Sizes:
 
     def phases(self) -> dict[str, tuple[int, Callable[[int], int]]]:
         """Return, of each phase, how many slots or episodes it has at once, and its peak for so many."""
-        work = self.work
-        act: Callable[[int], int] = lambda slots: self.acting(slots, max(slots // work.group_size, 1))  # noqa: E731
-        found: dict[str, tuple[int, Callable[[int], int]]] = {
-            "acting": (work.slots, act) if work.engine is None else (1, lambda _: self.acting(0, 0)),
-            "training": (work.rows(work.episodes), self.training),
+        return {
+            "acting": (self.work.slots, self.acting),
+            "training": (self.work.rows(self.work.episodes), self.training),
             "optimizer step": (1, lambda _: self.held + self.gradients + self.adam),
         }
-        if work.imitated:  # has a separate optimizer, before the run's has moments
-            imitate: Callable[[int], int] = lambda rows: self.training(rows) + self.masters  # noqa: E731
-            found["warm start"] = work.rows(work.imitated), imitate
-        if work.evaluated:
-            found["evaluation"] = work.evaluated, lambda slots: self.acting(slots, slots)
-        return found
 
     def _layer(self, tokens: int) -> int:
         """Return the bytes that a layer keeps for the backward pass."""
@@ -253,9 +234,9 @@ class _Sizes:
         """Return the bytes of choosing a token in every slot."""
         return 20 * slots * self.text.vocab_size
 
-    def acting(self, slots: int, prompts: int) -> int:
+    def acting(self, slots: int) -> int:
         """Return the peak of acting."""
-        work, text = self.work, self.text
+        work, text, prompts = self.work, self.text, -(-slots // self.work.group_size)
         token = self.size * (2 * text.num_hidden_layers * self.keys + 2 * self.wide + self.inner)  # that is read
         read = token * min(prompts * work.prompt_length, max(PREFILL, work.prompt_length))
         replies = min(slots * work.reply_length, max(PREFILL, work.reply_length))

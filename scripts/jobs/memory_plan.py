@@ -30,8 +30,6 @@ from ..process.torchrun import count_here
 from ..run.folder import model_of
 from . import session
 
-LOWER = {"acting": "--num-envs", "evaluation": "--eval-episodes"}  # by phase: what has fewer slots
-
 
 def dry_run(config: TrainConfig) -> None:
     """Print the memory that each process of the run of these options needs, by part and by phase, and whether it fits.
@@ -85,9 +83,8 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     group_size = settings.get("group_size") or cls.default_group_size
     if config.dry_run:
         processes.check_episodes(episodes, group_size, ranks)
-    slots = chosen.get("num_envs") or min(settings["num_envs"], episodes)
+    slots = 0 if "engine" in chosen else chosen.get("num_envs") or min(settings["num_envs"], episodes)
     taught_by_copy = settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
-    evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
         "prompt_length": encoding.max_prompt_tokens,
         "context": encoding.max_length,
@@ -104,8 +101,6 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or taught_by_copy,
         "teacher": _teacher_bytes(config.settings.get("teacher"), model, policy),
-        "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
-        "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
         "engine": _engine_bytes(config, chosen, device),
     }
@@ -114,10 +109,10 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     return config_of(model, vocabulary, encoding.max_length), work
 
 
-def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> int | None:
-    """Return the bytes that an engine in this process takes beside its weights; 0 elsewhere, None without one."""
+def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> int:
+    """Return the bytes that an engine in this process takes, on a CPU beside its weights; 0 without one."""
     if "engine" not in chosen or "engine_url" in chosen:
-        return 0 if "engine" in chosen else None
+        return 0
     vllm = import_module("rlenv.agents.engines.vllm")
     if device != "cuda":
         return int(config.engine_kwargs.get("kv_cache_memory_bytes", vllm.KV_CACHE))
@@ -177,11 +172,11 @@ def _remedies(network: Any, work: Any, over: list[str], free: int, ranks: int, a
     again = ", ".join(["fewer --max-new-tokens", *(option for option, helps in unused.items() if helps)])
 
     def remedy(phase: str) -> str:
-        if not most[phase]:
-            return f"plan again with {again} or a smaller --model"
-        if phase in LOWER:
-            return f"lower {LOWER[phase]} to {most[phase] * ranks}"
-        return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
+        if phase == "acting" and most[phase]:
+            return f"lower --num-envs to {most[phase] * ranks}"
+        if phase == "training" and most[phase]:
+            return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
+        return f"plan again with {again} or a smaller --model"
 
     return {phase: remedy(phase) for phase in over}
 

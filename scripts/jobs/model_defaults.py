@@ -52,7 +52,7 @@ def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = Non
         return None
     tokens = whole = work.episodes * (work.context - 1)
     if free is not None and plan.peak > (budget := int(SHARE * free / together)):
-        tokens = max(memory.fitting_micro_batch_tokens(network, work, budget), work.context - 1)
+        tokens = max(memory.fitting(network, work, budget)["training"], 1) * (work.context - 1)
     if most_on_cpu is not None and work.device == "cpu":
         tokens = min(tokens, most_on_cpu)
     return None if tokens >= whole else tokens

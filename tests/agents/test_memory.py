@@ -106,8 +106,8 @@ def test_groups_whose_prompts_are_read_once_per_step_have_a_copy_of_their_keys()
 
 
 def test_the_micro_batch_that_fits_is_the_largest():
-    width, need = PROMPT + COMPLETION - 1, lambda rows: plan(episodes=64, micro_batch_size=rows).phases["training"]
-    fitting = lambda budget: memory.fitting_micro_batch_tokens(config_of("llama"), work(episodes=64), budget)  # noqa: E731
-    assert fitting(10 * need(64)) == 64 * width and fitting(100_000) == 0
-    rows, beyond = divmod(fitting(need(64) // 3), width)
-    assert beyond == 0 and 1 < rows < 32 and need(rows) <= need(64) // 3 < need(rows + 1)
+    need = lambda rows: plan(episodes=64, micro_batch_size=rows).phases["training"]  # noqa: E731
+    fitting = lambda budget: memory.fitting(config_of("llama"), work(episodes=64), budget)["training"]  # noqa: E731
+    assert fitting(10 * need(64)) == 64 and fitting(100_000) == 0
+    rows = fitting(need(64) // 3)
+    assert 1 < rows < 32 and need(rows) <= need(64) // 3 < need(rows + 1)

@@ -27,11 +27,10 @@ def planned(*options, task=TASK):
 @pytest.mark.usefixtures("true_sizes")
 def test_the_options_count():
     plain = planned()
-    other = planned("--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64)
+    other = planned("--dtype", "bfloat16", "--kl-coef", "0.1", "--num-envs", 64)
     assert plain["parameters"] == other["parameters"] > 400_000
     assert other["bytes"]["weights"] * 2 == plain["bytes"]["weights"] == 4 * plain["parameters"]
     assert plain["bytes"]["reference"] == 0 < other["bytes"]["reference"]
-    assert "warm start" in plain["peaks"] and "warm start" not in other["peaks"]
     assert other["bytes"]["KV cache"] > 3.9 * plain["bytes"]["KV cache"], "8 times the slots in half the precision"
 
 
@@ -49,23 +48,22 @@ def test_a_critic_is_planned_for_the_settings_that_need_one():
     assert without["parameters"] < with_one["parameters"] == planned("--agent", "ppo", *critic)["parameters"]
 
 
-LONG, MANY = ["--sft-steps", 0, "--max-new-tokens"], ["--sft-steps", 0, "--episodes-per-update", 64]
+LONG, MANY = "--max-new-tokens", ["--episodes-per-update", 64]
 AGAIN = "plan again with"  # other options, since nothing fits
-EVERY = "acting", "training", "optimizer step", "evaluation"
+EVERY = "acting", "training", "optimizer step"
 
 
 @pytest.mark.usefixtures("true_sizes")
 @pytest.mark.parametrize(
     ("options", "free", "phases"),
     [
-        ([*LONG, 400], 50, {"training": "--micro-batch-tokens"}),
-        ([*LONG, 2000], 20, {"acting": "--num-envs", "training": AGAIN, "evaluation": "--eval-episodes"}),
-        (["--max-new-tokens", 30], 20, {"warm start": "--micro-batch-tokens"}),
-        (["--sft-steps", 0, "--num-envs", 5000], 20, {"acting": "--num-envs"}),
+        ([LONG, 400], 50, {"training": "--micro-batch-tokens"}),
+        ([LONG, 2000], 20, {"acting": "--num-envs", "training": AGAIN}),
+        (["--num-envs", 5000], 20, {"acting": "--num-envs"}),
         ([*MANY, "--kl-coef", 0.1], 8, dict.fromkeys(EVERY, "--kl-coef 0, ")),
         (MANY, 5, dict.fromkeys(EVERY, "--shard or")),
     ],
-    ids=["micro-batches", "long answers", "warm start", "slots", "reference", "weights"],
+    ids=["micro-batches", "long answers", "slots", "reference", "weights"],
 )
 def test_every_phase_that_does_not_fit_is_named_with_what_makes_it_fit(options, free, phases):
     machine = ["--plan-memory", f"{free}M", "--device", "cpu"]
@@ -117,7 +115,7 @@ def test_seven_billion_parameters_on_eight_gpus(tmp_path):
     options = [*MANY, "--model", tmp_path, "--plan-processes", 8, "--plan-memory", "80G", "--dtype", "bfloat16"]
     alone = dry_run("--json", *options)
     plan = json.loads(alone.stdout)
-    assert plan["remedies"].keys() == {"acting", "training", "optimizer step", "evaluation"}
+    assert plan["remedies"].keys() == {*EVERY}
     held = sum(plan["bytes"][name] for name in ("weights", "gradients", "optimizer"))
     assert held == 18 * plan["parameters"] and "80.00 GiB" in alone.stderr and "8 processes" in alone.stderr
     shards = planned("--shard", *options)
