@@ -203,23 +203,14 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
 
 
 def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting]) -> None:
-    """Check that no name in a class's body hides what its parents need.
+    """Check that each setting of a parent that a class's body names is declared, since a plain value is ignored.
 
     Raises:
-        TypeError: for a setting with the name of anything else, a value with that of a setting or a method.
+        TypeError: for a value with the name of a setting.
     """
     for name, value in vars(cls).items():
-        where, hidden = f"{cls.__name__}.{name}", next((base for base in cls.__mro__[1:] if name in vars(base)), None)
-        if hidden is None or name.startswith("__"):
-            continue
         if name not in own and name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
-            raise TypeError(f"{where} is a setting: write {name}: {parents[name].type} = {value!r}")
-        if name in own and name not in parents:
-            needed = vars(hidden)[name] is not None and hidden.__module__.startswith("rlenv.")  # see `absent`
-            if needed or hasattr(vars(hidden)[name], "__get__"):
-                raise TypeError(f"{where}: {hidden.__name__} uses this name; choose another for the setting")
-        elif name not in own and callable(getattr(hidden, name)) and not (callable(value) or hasattr(value, "__get__")):
-            raise TypeError(f"{where} is {value!r}, but {hidden.__name__} has a method {name}(); choose another name")
+            raise TypeError(f"{cls.__name__}.{name} is a setting: write {name}: {parents[name].type} = {value!r}")
 
 
 def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Setting:

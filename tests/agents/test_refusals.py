@@ -274,9 +274,7 @@ DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; 
 ]
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
-    (lambda: declare("update", setting(default=0.5), "float"), ("Wrong.update", "Loop", "choose another")),
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "gamma: float = 0.5")),
-    (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, PPO, batch_size=64), ("'batch_size'", "it is num_minibatches here (docs/appendix/names.md)")),
     (partial(pole, PPO, n_steps=9, n_epochs=3), ("'n_steps'", "it is episodes_per_update here")),
