@@ -124,7 +124,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._stops = np.array(encoding.stop_token_ids)
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
-        self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
         self._picture: Any = None
         if render_mode == "rgb_array":
@@ -137,7 +136,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """Start new episodes in every slot, or in the slots of `options["reset_mask"]` (bool, [B]).
 
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
-        starts again from that seed; groups are numbered from 0, or continue while other slots still run.
+        starts again from that seed, and groups are numbered from 0.
         `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
         `options["goes_on"]` is a function that is asked while `step` waits for replies: once it returns False, `step`
         raises `concurrent.futures.CancelledError`, and only another reset goes on. It holds until the next reset
@@ -160,8 +159,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            others = np.delete(self.playing, rows).any()
-            self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if others else 0
             self._next_episode, self._posed = 0, True
         if (again := (options or {}).get("groups")) is not None:
             numbers = self._in_stream(again)
@@ -216,7 +213,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._slots.verdicts is not None:
             self._slots.verdicts.flush()
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
-        place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
+        place = {"next_episode": begun, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -230,7 +227,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._slots.verdicts is not None:
             self._slots.verdicts.forget()
         self._next_episode = begun * self.task.group_size
-        self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
+        self._posed, self._again = state["posed"], None
         self._slots.leave(range(self.num_envs))
         self._set_playing(list(range(self.num_envs)), False)
 
@@ -257,14 +254,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return -(-self._next_episode // self.task.group_size)
 
     def _in_stream(self, groups: Iterable[int]) -> list[int]:
-        """Return the numbers in the stream of groups that have been posed, by their numbers in the infos."""
-        first, begun = self._first_group, self._groups_begun() * self.task.share[1]
-        numbers = [int(group) - first for group in groups]
+        """Return the numbers of groups that have been posed."""
+        begun = self._groups_begun() * self.task.share[1]
+        numbers = list(map(int, groups))
         if not numbers or min(numbers) < 0 or max(numbers) >= begun:
-            posed = f"those from {first} to {first + begun - 1}" if begun else "none so far"
+            posed = f"those from 0 to {begun - 1}" if begun else "none so far"
             raise ValueError(f"options['groups'] must be groups that have been posed, {posed}; got {groups!r:.60}")
         if old := [group for group in numbers if not self.task.stream.remembers(self.task.first_problem + group)]:
-            raise ValueError(f"group {first + old[0]} of the curriculum is too old to be posed again")
+            raise ValueError(f"group {old[0]} of the curriculum is too old to be posed again")
         return numbers
 
     def _flags(self, name: str, mask: Any) -> np.ndarray:
@@ -301,7 +298,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken[rows] = 0
         self._slots.begin(rows, prompts)
         self._set_playing(rows, True)
-        starts = ({"group": self._first_group + each.group, "prompt": each.text} for each in prompts)
+        starts = ({"group": each.group, "prompt": each.text} for each in prompts)
         return dict(zip(rows, starts, strict=True))
 
     def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

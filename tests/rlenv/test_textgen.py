@@ -100,7 +100,7 @@ def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_arra
 
 
 @pytest.mark.parametrize("group_size", [1, 3, 5])
-def test_a_restart_begins_a_new_group_that_no_running_slot_has_and_keeps_to_the_stream_of_its_seed(group_size):
+def test_a_restart_begins_a_new_group_and_keeps_to_the_stream_of_its_seed(group_size):
     env = TextGenVectorEnv(4, verifier="arith", group_size=group_size)
     streams = {seed: TextGenVectorEnv(12, verifier="arith").reset(seed=seed)[1]["prompt"] for seed in (5, 6)}
     first, second = env.reset(seed=5)[1], env.reset()[1]
@@ -109,7 +109,7 @@ def test_a_restart_begins_a_new_group_that_no_running_slot_has_and_keeps_to_the_
     for info in (first, second):
         assert info["prompt"].tolist() == [streams[5][group] for group in info["group"]]
     some = env.reset(seed=6, options={"reset_mask": [True, True, False, False]})[1]
-    assert some["prompt"][0] == streams[6][0] and min(some["group"][:2]) > max(second["group"])
+    assert some["prompt"][0] == streams[6][0] and some["group"][0] == 0
     assert env.reset(seed=5)[1]["group"].tolist() == first["group"].tolist()
 
 
