@@ -1,8 +1,7 @@
-"""The record of a rollout's episodes: every step is written into the row of its episode as soon as it is taken.
+"""The record of a rollout's episodes: which step of which slot is which step of which episode.
 
 Episodes are numbered as they start, and numbers from N on do not count: taking whichever N finish first would favour
-short ones. What a step brings is one array or tensor [N + 1, T] each, whose last row nobody reads: slots that have
-finished, wait or play an episode that does not count write there.
+short ones. Slots that have finished or play an episode that does not count have number N.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..devices import to_device
 from ..rollout import Rollout, map_many, map_obs
 from .env_protocol import Step
 from .outcomes import Outcomes
-from .steps import Cells, Steps, to_single
+from .steps import Steps, to_single
 
 
 class Record:
@@ -33,9 +32,9 @@ class Record:
         first_only: whether only the first observation of an episode is kept.
 
     Attributes:
-        episode: the row that a slot writes to, N unless its episode counts [B].
+        episode: the number of each slot's episode, N unless it counts [B].
         counts: whether it counts, bool [B].
-        cell: where its next action is written, in the flattened [N + 1, T] [B].
+        column: how many actions it has had [B].
         count: of the steps so far.
         ended_at: the count at the last end of an episode.
         outcomes: of the episodes.
@@ -49,15 +48,13 @@ class Record:
         self.started = self.finished = self.count = self.ended_at = 0
         self.episode = np.full(num_slots, num_episodes)
         self.counts = np.zeros(num_slots, dtype=bool)
-        self.waiting: np.ndarray | None = None  # in which slots the coming step is not an action, bool [B]
-        self.steps = Steps(num_episodes + 1)
-        self.cell = self.episode * self.steps.columns
-        self.cells: Cells  # of the coming step
-        self.full_at = self.steps.columns
+        self.column = np.zeros(num_slots, dtype=np.int64)
+        self._none = np.zeros(num_slots, dtype=bool)
+        self.steps = Steps()
         self.first: Any = None  # observations of the episodes [N, ...]
         self.final: Any = None  # observations of the truncated ones [N, ...]
         self.has_replies = np.zeros(num_episodes + 1, dtype=bool)  # which episodes have replies
-        self.lengths = np.zeros(num_episodes + 1, dtype=np.int64)
+        self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.groups = np.zeros(num_episodes, dtype=np.int64)
         self.terminated, self.truncated = np.zeros((2, num_episodes), dtype=bool)
         self.outcomes = Outcomes(num_episodes)
@@ -97,10 +94,9 @@ class Record:
             obs: [B, ...].
             starts: where an episode begins with it, bool [B].
         """
-        self.cells = self._cells(self.waiting)
         if not self.first_only:
             obs = map_obs(to_single, obs)
-            self.steps.write("observations", self.cells, obs)
+            self.steps.note("observations", obs)
         elif np.count_nonzero(starts):
             slots = self._counting(starts)
             self.first = self._keep(self.first, self.episode[slots], obs, slots)
@@ -108,46 +104,26 @@ class Record:
 
     def add(self, actions: Any, log_probs: Any, step: Step) -> None:
         """Write a step of every slot, and close the episodes that ended with it."""
-        waited = step.waited
-        if waited is not self.waiting:
-            self.cells = self._cells(waited)
-        self.steps.write("actions", self.cells, actions)
-        self.steps.write("log_probs", self.cells, log_probs)
-        self.steps.write("rewards", self.cells, step.rewards, paid=True)
-        if isinstance(step.appended, torch.Tensor):
-            appended = step.appended.numpy()
-            self.steps.write("appended", self.cells, appended, paid=True)
+        waited = self._none if step.waited is None else step.waited
+        self.steps.place(self.episode, self.column, waited)
+        self.steps.note("actions", actions)
+        self.steps.note("log_probs", log_probs)
+        self.steps.note("rewards", step.rewards)
+        if step.appended is not None:
+            appended = np.broadcast_to(step.appended, waited.shape)
+            self.steps.note("appended", appended)
             if self.first_only:  # else the observations of all steps are kept, replies included
                 self.has_replies[self.episode[appended > 0]] = True
-        self.cell = self.cell + (self.counts if waited is None else self.counts & ~waited)
-        self.count, self.waiting = self.count + 1, step.waiting
+        self.column = self.column + (1 if step.waited is None else ~waited)
+        self.count += 1
         if np.count_nonzero(step.dones):  # `any` takes four times as long
             self._finish(step)
-        if self.count == self.full_at:  # an episode may have used up T
-            length = self._length()
-            self.lengths[self.episode] = length
-            self.full_at += self.steps.make_room(self.lengths, int(length.max()))
-            self.cell = self.episode * self.steps.columns + length
-
-    def _cells(self, waiting: np.ndarray | None) -> Cells:
-        """Return where a step is written: nowhere that counts for slots that wait (bool [B]).
-
-        Rewards paid while a slot waits belong to the last action of its episode.
-        """
-        if waiting is None:
-            return Cells(self.cell, self.cell)
-        nowhere = self.num_episodes * self.steps.columns
-        last = np.where(self._length() > 0, self.cell - 1, nowhere)
-        return Cells(np.where(waiting, nowhere, self.cell), np.where(waiting, last, self.cell))
-
-    def _length(self) -> np.ndarray:
-        """Return the actions of each slot's episode so far [B]."""
-        return self.cell - self.episode * self.steps.columns
 
     def _assign(self, slots: np.ndarray, episodes: Any) -> None:
-        """Have these slots write into the rows of these episodes, from the first column on."""
+        """Begin these episodes in these slots."""
+        self.episode = self.episode.copy()  # past steps keep theirs
         self.episode[slots] = episodes
-        self.cell[slots], self.counts[slots] = episodes * self.steps.columns, episodes < self.num_episodes
+        self.column[slots], self.counts[slots] = 0, episodes < self.num_episodes
 
     def _counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
@@ -174,7 +150,7 @@ class Record:
             self._keep(self.first["tokens"], self.episode[replied], obs["tokens"], rows)
         slots = self._counting(step.dones)
         numbers = self.episode[slots]
-        self.lengths[numbers] = self._length()[slots]
+        self.lengths[numbers] = self.column[slots]
         self.terminated[numbers], self.truncated[numbers] = step.terminated[slots], step.truncated[slots]
         self.outcomes.add(numbers, slots, step.end_infos)
         self._assign(slots, self.num_episodes)
@@ -187,19 +163,19 @@ class Record:
         judged = self.outcomes.wait(goes_on)
         if judged is None:
             return None
-        lengths = self.lengths[:-1]
+        lengths = self.lengths
         mask = to_device(np.arange(lengths.max()) < lengths[:, None], self.device)
-
-        def of_steps(name: str) -> Any:
-            return map_obs(lambda x: to_device(x, self.device), self.steps.take(name, lengths))
-
-        seen = self.first if self.first_only else of_steps("observations")
+        of_steps: dict[str, Any] = {
+            name: map_obs(lambda x: to_device(x, self.device), found)
+            for name, found in self.steps.put_together(lengths).items()
+        }
+        seen = self.first if self.first_only else of_steps["observations"]
         positions = None
         if self.has_replies[:-1].any():
-            appended = of_steps("appended")
+            appended = of_steps["appended"]
             steps = torch.arange(mask.shape[1], device=self.device)
             positions = seen["length"][:, None] + steps + appended.cumsum(1) - appended
-        actions, log_probs, paid = (of_steps(name) for name in ("actions", "log_probs", "rewards"))
+        actions, log_probs, paid = (of_steps[name] for name in ("actions", "log_probs", "rewards"))
         paid, outcomes = to_single(paid), self.outcomes
         late, rewards = judged
         if late:

@@ -1,4 +1,4 @@
-"""Quantities of steps, in arrays and tensors [N, T, ...] that grow with the longest episode."""
+"""The steps of a rollout: noted for all slots as they are taken, and put into the rows of their episodes once."""
 
 from __future__ import annotations
 
@@ -8,99 +8,83 @@ import numpy as np
 import torch
 
 from ..devices import to_device
+from ..rollout import map_obs
 
-FIRST_COLUMNS = 32  # T before it doubles
-
-
-class Cells:
-    """Positions at which a step is written, in tensors [N, T, ...] with the first two dimensions flattened.
-
-    Args:
-        acted: the position of each slot's action [B].
-        paid: the position of the action that the step's reward belongs to [B]: the same array unless slots wait.
-    """
-
-    def __init__(self, acted: np.ndarray, paid: np.ndarray) -> None:
-        self.acted, self.paid, self.adds = acted, paid, paid is not acted
-        self._sent: dict[torch.device, torch.Tensor] = {}  # both [2, B], or [1, B] if they are the same
-
-    def of(self, values: Any, paid: bool) -> Any:
-        """Return the positions for an array, or for a tensor on its device; they are sent to each device once."""
-        if not isinstance(values, torch.Tensor):
-            return self.paid if paid else self.acted
-        if values.device not in self._sent:
-            both = np.stack((self.acted, self.paid)) if self.adds else self.acted[None]
-            self._sent[values.device] = to_device(both, values.device)
-        return self._sent[values.device][-1 if paid else 0]
+PAID = ("rewards", "appended")  # of a step in which a slot waits, they are added to those of its last action
 
 
 class Steps:
-    """Quantities of the steps of episodes, by name, zeros until they are written; observations may be dictionaries.
+    """Quantities of all steps by name, each where it comes from: arrays on the host, or tensors on their device."""
 
-    Each is where it comes from: an array on the host, or a tensor on its device.
+    def __init__(self) -> None:
+        self._noted: dict[str, list[Any]] = {}
+        self._rows: list[np.ndarray] = []
+        self._columns: list[np.ndarray] = []
+        self._waited: list[np.ndarray] = []
+
+    def note(self, name: str, values: Any) -> None:
+        """Keep a copy of a quantity of a step [B, ...], since the next one may be written into the same memory.
+
+        Observations may be dictionaries.
+        """
+        self._noted.setdefault(name, []).append(map_obs(_copied, values))
+
+    def place(self, rows: np.ndarray, columns: np.ndarray, waited: np.ndarray) -> None:
+        """Say where a step belongs; the arrays are kept.
+
+        Args:
+            rows: the episode of each slot, N if it does not count [B].
+            columns: how many actions that episode had before [B].
+            waited: in which slots it was not an action, bool [B].
+        """
+        self._rows.append(rows)
+        self._columns.append(columns)
+        self._waited.append(waited)
+
+    def put_together(self, lengths: np.ndarray) -> dict[str, Any]:
+        """Return all quantities in the rows of their episodes [N, T, ...], by name, and forget the steps.
+
+        Args:
+            lengths: of the episodes [N]; zeros follow.
+        """
+        count, longest = len(lengths), int(lengths.max())
+        rows, columns, waited = map(np.concatenate, (self._rows, self._columns, self._waited))
+        nowhere = count * longest
+        cells, counts = rows * longest + columns, rows < count
+        acted = np.where(counts & ~waited, cells, nowhere)
+        paid = np.where(counts & (columns >= waited), cells - waited, nowhere)
+        found = {}
+        for name in list(self._noted):
+            adds = name in PAID
+            flat = _put(self._noted.pop(name), paid if adds else acted, nowhere, adds)
+            found[name] = map_obs(lambda x: x[:nowhere].reshape(count, longest, *x.shape[1:]), flat)
+        return found
+
+
+def _put(noted: list[Any], cells: np.ndarray, nowhere: int, adds: bool) -> Any:
+    """Return a quantity of all steps in its cells, zeros in those of none [nowhere + 1, ...].
 
     Args:
-        rows: N.
-
-    Attributes:
-        columns: T so far.
+        noted: of each step, [B, ...]; given up before the cells are made, since images take much memory.
+        cells: of the steps of all slots [steps B].
+        nowhere: the cell of those that belong to none.
+        adds: whether what comes into one cell is added.
     """
-
-    def __init__(self, rows: int) -> None:
-        self.rows, self.columns = rows, FIRST_COLUMNS
-        self._stored: dict[str, Any] = {}  # [N T, ...]; of observations in a dictionary, each by its key
-
-    def write(self, name: str, cells: Cells, values: Any, paid: bool = False) -> None:
-        """Write a quantity of a step [B, ...]; rewards for earlier actions are added to the ones written before."""
-        if isinstance(values, dict):
-            for key, value in values.items():
-                self.write(f"{name}/{key}", cells, value, paid)
-            return
-        stored = self._stored.get(name)
-        if stored is None:
-            stored = self._stored[name] = _zeros(values, self.rows * self.columns)
-        elif values.dtype != stored.dtype:  # an environment may pay 0 at first, and 0.5 later
-            stored, values = _alike(stored, values)
-            self._stored[name] = stored
-        at = cells.of(stored, paid)
-        stored[at] = stored[at] + values if paid and cells.adds else values
-
-    def make_room(self, lengths: np.ndarray, longest: int) -> int:
-        """Double T if an episode that runs has used it up; return how many more steps fit.
-
-        Args:
-            lengths: the steps of each row so far [N].
-            longest: the most steps so far of an episode that runs.
-        """
-        if longest == self.columns:
-            for name, values in self._stored.items():
-                wider = self._resized(values, lengths, 2 * self.columns)
-                self._stored[name] = wider.reshape(-1, *values.shape[1:])
-            self.columns *= 2
-        return self.columns - longest
-
-    def take(self, name: str, lengths: np.ndarray) -> Any:
-        """Return the first rows, as long as they are, with zeros up to the longest one [rows, T, ...], and forget them.
-
-        Args:
-            name: of the quantity.
-            lengths: of each of these rows.
-        """
-        if name in self._stored:
-            return self._resized(self._stored.pop(name), lengths, int(lengths.max()))
-        parts = [each.removeprefix(f"{name}/") for each in self._stored if each.startswith(f"{name}/")]
-        return {part: self.take(f"{name}/{part}", lengths) for part in parts}
-
-    def _resized(self, values: Any, lengths: np.ndarray, columns: int) -> Any:
-        """Return these many steps of each of the first rows, with zeros up to this many columns."""
-        kept, out = min(columns, self.columns), _zeros(values, len(lengths), columns)
-        found = values.reshape(self.rows, self.columns, *values.shape[1:])[: len(lengths), :kept]
-        if isinstance(found, torch.Tensor):
-            out[:, :kept] = found
-        else:  # padding is not copied, so that it takes no memory
-            exists = np.arange(kept) < lengths[:, None]
-            np.copyto(out[:, :kept], found, where=exists.reshape(*exists.shape, *(1 for _ in values.shape[1:])))
-        return out
+    if isinstance(noted[0], dict):
+        return {key: _put([each.pop(key) for each in noted], cells, nowhere, adds) for key in list(noted[0])}
+    if isinstance(noted[0], torch.Tensor):
+        values = torch.cat(noted)
+        noted.clear()
+        zeros = values.new_zeros(nowhere + 1, *values.shape[1:])
+        return zeros.index_put_((to_device(cells, values.device),), values, accumulate=adds)
+    steps = np.concatenate(noted)
+    noted.clear()
+    array = np.zeros((nowhere + 1, *steps.shape[1:]), steps.dtype)
+    if adds:
+        np.add.at(array, cells, steps)
+    else:
+        array[cells] = steps
+    return array
 
 
 def to_single(values: Any) -> Any:
@@ -114,18 +98,5 @@ def to_single(values: Any) -> Any:
         return array.astype(np.float32)
 
 
-def _zeros(like: Any, *rows: int) -> Any:
-    """Return zeros [*rows, ...] of the kind of values [B, ...]."""
-    shape = (*rows, *like.shape[1:])
-    if isinstance(like, torch.Tensor):
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    return np.zeros(shape, like.dtype)
-
-
-def _alike(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return two arrays or two tensors in a type that holds both."""
-    if isinstance(one, torch.Tensor):
-        dtype = torch.promote_types(one.dtype, other.dtype)
-        return one.to(dtype), other.to(dtype)
-    kind = np.result_type(one, other)
-    return one.astype(kind, copy=False), other.astype(kind, copy=False)
+def _copied(values: Any) -> Any:
+    return values.clone() if isinstance(values, torch.Tensor) else np.array(values)

@@ -1,14 +1,12 @@
 """How often the host waits for the device, by phase: counted on the pretend one, where the counts are exact."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.agents import AGENTS
-from rlenv.agents.rollouts.record import Record
+from rlenv.agents.rollouts.steps import Steps
 from rlenv.agents.training.metrics import rollout_metrics
 
 TEXT = {"episodes_per_update": 16, "num_envs": 8, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
@@ -108,34 +106,16 @@ def test_the_copies_of_16_bit_weights_are_compared_in_one_look(device, monkeypat
     assert of_update(agent, device, monkeypatch)[0].total() <= 8 + 1
 
 
-def played(rows, waited):
-    """Return the record of some slots that have played 31 steps on the device, and what a step of theirs brings."""
-    record, slots = Record(rows, rows, torch.device("cuda"), groups_span_slots=True), np.ones(rows, dtype=bool)
-    kept = {name: torch.ones(rows, device="cuda") for name in ("actions", "log_probs", "rewards")}
-    no = np.zeros(rows, dtype=bool)
-    step = SimpleNamespace(rewards=kept.pop("rewards"), waited=None, waiting=None, appended=None, dones=no)
-    record.start(slots, {})
-    for count in range(32):
-        record.see(torch.ones(rows, 2, device="cuda"), no)
-        if count < 31:
-            record.add(**kept, step=step)
-    return record, kept, SimpleNamespace(**vars(step) | {"waited": waited})
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_place_of_a_step_is_sent_to_the_device_once(waits, device):
-    record, kept, step = played(4, np.array([False, True, False, False]) if waits else None)
-    before = device.transfers
-    record.add(**kept, step=step)
-    assert device.transfers - before == waits, "if none waits, observations go where actions do"
-
-
-def test_room_for_longer_episodes_takes_as_many_launches_for_many_of_them(device):
+def test_a_rollout_is_put_together_with_as_many_launches_for_many_episodes(device):
     launches = []
     for rows in (2, 40):
-        record, kept, step = played(rows, None)
+        steps, sent = Steps(), device.transfers
+        for column in range(33):
+            steps.place(np.arange(rows), np.full(rows, column), np.zeros(rows, dtype=bool))
+            steps.note("actions", torch.ones(rows, 2, device="cuda"))
+            steps.note("rewards", torch.ones(rows, device="cuda"))
+        assert device.transfers == sent, "a step sends nothing"
         before = device.launches
-        record.add(**kept, step=step)
+        steps.put_together(np.full(rows, 33))
         launches.append(device.launches - before)
-        assert record.steps.columns == 64
     assert launches[0] == launches[1]
