@@ -27,6 +27,7 @@ JOBS = {
 }
 CONTROL = (
     "rlenv.agents.rollouts.env_checks",
+    "rlenv.agents.rollouts.no_autoreset",
     "rlenv.agents.policies.control",
     "rlenv.agents.policies.numpy_actor",
     "rlenv.agents.policies.token_extractor",

@@ -22,7 +22,6 @@ from rlenv._checks import first_line
 
 from .. import processes
 from .env_protocol import EnvTraits
-from .no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
 LOOP_SETTINGS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
@@ -153,6 +152,7 @@ def make_envs(
 def _side_by_side(env: gym.Env | EnvSpec, skip_finished: bool, num_envs: int = 1, kwargs: Any = None) -> VectorEnv:
     """Return slots with a single environment, or with those that an entry of the registry makes with `kwargs`."""
     from .env_checks import check_env, make_checked  # environments of text are batched
+    from .no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
     slots = NoAutoresetVectorEnv if skip_finished else SyncVectorEnv
     if isinstance(env, gym.Env):
