@@ -9,11 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
-from runs import SHARED, arguments, differences, everything
+from runs import differences, everything
 
 from rlenv import __version__
 from rlenv._scripts.run.folder import RunFolder
@@ -138,30 +137,6 @@ def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name
     assert not [path for path in pole_copy.iterdir() if path.name.startswith(".checkpoint")]
     agent.save(pole_copy / "checkpoint")
     Agent.load(pole_copy / "checkpoint", device="cpu")
-
-
-@pytest.mark.parametrize("world", ["pole", slow("text")])
-def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
-    """The run ends with one line; with space again it is resumed, and ends as if nothing had happened."""
-    run, copy = (request.getfixturevalue(f"{world}_{what}") for what in ("run", "copy"))
-    shutil.rmtree(copy)
-    real, calls = safetensors.torch.save_file, []
-
-    def full(*given, **more):
-        calls.append(given)
-        if len(calls) > 4:
-            raise OSError(errno.ENOSPC, "full")
-        return real(*given, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(packing, "save_file", full)
-        outcome = invoke(*arguments(*SHARED[world], "--log-dir", copy))
-    assert outcome.exit_code == 1
-    last, where = outcome.stderr.splitlines()[-1], repr(str(copy / "checkpoint"))
-    assert last == f"Error: cannot read or write {where}: No space left on device; free some space"
-    assert f"--resume {copy}" in outcome.stderr
-    done("train", "--resume", copy, "--json")
-    assert differences(everything(run), everything(copy)) == []
 
 
 def test_damaged_checkpoints_take_no_place_of_whole_ones(pole_copy):

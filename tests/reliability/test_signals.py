@@ -1,94 +1,14 @@
-"""SIGTERM, SIGHUP and Ctrl-C, once and twice, in every part of a run: a checkpoint each time, and the same end."""
+"""Signals in a wait for verdicts, on a terminal that is gone, and ignored ones; `test_breaks.py` has the rest."""
 
 import errno
-import itertools
-import json
 import os
 import signal
 
 import pytest
-from diagonal import slow
-from inprocess import done
-from inprocess import run as invoke
 from processes import MARK, eventually, new_mark, processes_of
-from runs import SHARED, arguments, differences, everything
 
 import rlenv
-from rlenv._scripts.jobs import callbacks, imitation, session
 from rlenv._scripts.process import progress
-from rlenv.agents import Agent, files
-
-
-def at(call, send):
-    """Return a decorator that sends signals when a function is called for the time number `call`, and only then."""
-    calls = itertools.count(1)
-
-    def decorate(function):
-        def signalled(*args, **kwargs):
-            if next(calls) == call:
-                send()
-            return function(*args, **kwargs)
-
-        return signalled
-
-    return decorate
-
-
-def within(call, send):
-    """Return a decorator of `run_evaluation` that sends signals at the second step of the evaluation number `call`."""
-    calls = itertools.count(1)
-
-    def decorate(real):
-        def run(*args, on_step, **kwargs):
-            inner = at(2, send)(on_step) if next(calls) == call else on_step
-            return real(*args, on_step=inner, **kwargs)
-
-        return run
-
-    return decorate
-
-
-PHASES = {  # the run, the function that is decorated, and which of its calls sends
-    "warm start": ("text", imitation, "log_scalar", at, 2),
-    "first evaluation": ("text", session, "run_evaluation", within, 1),
-    "training": ("pole", callbacks.ShowProgress, "_on_step", at, 4),
-    "evaluation": ("pole", session, "run_evaluation", within, 2),
-    "saving": ("text", files, "_sync_tree", at, 3),
-    "saving the warm start": ("text", files, "_sync_tree", at, 1),
-    "last evaluation": ("text", session, "run_evaluation", within, 4),
-}
-NUMBERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
-EVERY = list(itertools.product(PHASES, NUMBERS, [1, 2]))
-FEW = [("evaluation", signal.SIGTERM, 1), ("training", signal.SIGINT, 2)]
-
-
-@pytest.mark.parametrize(("phase", "number", "times"), [*FEW, *(slow(*each) for each in EVERY if each not in FEW)])
-def test_a_signal(phase, number, times, request, tmp_path, monkeypatch):
-    def send():
-        for _ in range(times):
-            signal.raise_signal(number)
-
-    folder, (world, owner, name, where, call) = tmp_path / "run", PHASES[phase]
-    whole = request.getfixturevalue(f"{world}_run")
-    before = {each: signal.getsignal(each) for each in NUMBERS}
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, where(call, send)(getattr(owner, name)))
-        outcome = invoke(*arguments(*SHARED[world]), "--log-dir", folder)
-    assert outcome.exit_code == 128 + number, outcome.output
-    assert {each: signal.getsignal(each) for each in NUMBERS} == before
-    assert f"{signal.Signals(number).name}: stopping and saving" in outcome.stderr
-    assert f"rlenv train --resume {folder}" in outcome.stderr
-    nothing_yet = times == 2 and phase in ("warm start", "saving the warm start")
-    assert (folder / "checkpoint").is_dir() == (not nothing_yet)
-    if not nothing_yet:
-        Agent.load(folder / "checkpoint", device="cpu")
-    if times == 1:
-        result = json.loads(outcome.stdout.splitlines()[-1])
-        assert result["interrupted"] is True and result["eval"] is None
-        assert json.loads((folder / "result.json").read_text()) == result
-    done("train", "--resume", folder, "--json")
-    assert differences(everything(whole), everything(folder)) == []
-
 
 HANGS = """
 import os, signal, time
