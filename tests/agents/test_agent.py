@@ -1,10 +1,8 @@
 """The loop: what is no finite number is skipped and counted, every action space trains, budgets of steps are kept."""
 
-import contextlib
 import copy
 import inspect
 import pickle
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -136,17 +134,6 @@ def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, rewa
         assert agent.last_metrics["rollout/error_frac"] == agent.last_metrics["rollout/failed_frac"] == 1 / 20
         assert agent.policy_optimizer.skipped == 0 and not all(map(torch.equal, weights(agent), before))
     assert np.isfinite(list(agent.last_metrics.values())).all()
-
-
-@pytest.mark.parametrize(("cls", "rate"), [(Reinforce, 1000.0), (PPO, 10.0)])
-def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(cls, rate):
-    agent = pole(cls, learning_rate=rate, lr_schedule="constant", warmup_updates=0, episodes_per_update=4)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with contextlib.suppress(RuntimeError):  # some of them end with gradients that are not finite
-            agent.learn(total_episodes=16)
-    (warning,) = [str(entry.message) for entry in caught]
-    assert f"lower learning_rate={rate:g}" in warning and "\n" not in warning
 
 
 # A setting that is set between two updates.
