@@ -202,9 +202,7 @@ class ProblemStream:
 
         Prompts, reference answers and split keys of equal problems are equal. A list that is shorter comes once.
         """
-        first = range(min(count, len(self.listed) or count))
-        blocks = (self.prompts(first[at : at + _KEPT]) for at in range(0, len(first), _KEPT))  # a file may be large
-        problems = (each.problem for block in blocks for each in block)
+        problems = map(self.__getitem__, range(min(count, len(self.listed) or count)))
         keys = ((each.text, each.answer, self.verifier.split_key(each)) for each in problems)
         seen: dict[Any, int] = {}
         return [seen.setdefault(key, number) for number, key in enumerate(keys)]

@@ -321,18 +321,6 @@ def test_equal_problems_have_the_number_of_the_first_of_them():
     assert sampled.first_equals(300) == list(map(posed.index, posed))
 
 
-def test_finding_equal_problems_holds_no_more_prompts_than_posing_them(monkeypatch):
-    monkeypatch.setattr("rlenv.stream._KEPT", 4)
-    asked = []
-
-    def encode(problems):
-        asked.append(len(problems))
-        return [Prompt(each, [1]) for each in problems]
-
-    problems = stream(problems=[f"{n}+0=" for n in range(10)], test_fraction=0.0, encode=encode)
-    assert (problems.first_equals(10), asked) == ([*range(10)], [4, 4, 2])
-
-
 # Which prompts are too long, and what is encoded to know it.
 
 
