@@ -179,7 +179,8 @@ def test_each_adapter_takes_the_place_of_the_one_before(half):
                     weight.fill_(value)
         (figures,) = trained(agent, 1, reset_num_timesteps=False)
         assert figures["train/engine_gap"] < guarded.HALF_LIMIT and figures["train/engine_dropped"] == 0
-    agent.player.engine._send_files = lambda policy, known: None
+    engine = agent.player.engine  # names a new version of the weights, and sends none
+    engine.load = lambda policy: setattr(engine, "_version", engine._begin()[0])
     with torch.no_grad():
         for name, weight in agent.policy.named_parameters():
             if "lora_B" in name:

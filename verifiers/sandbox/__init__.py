@@ -1,1 +1,1 @@
-"""Verifiers run apart: worker processes below a supervisor, and a sandbox for programs that a model wrote."""
+"""Verifiers run apart, in worker processes, and a sandbox for programs that a model wrote."""
