@@ -49,6 +49,7 @@ DOORS = {
         "rlenv.hub",
         "rlenv.tasks",
         "rlenv.verifiers.sandbox",
+        "rlenv.agents.language.adapters",
         "rlenv.agents.language.critic",
         "rlenv.agents.language.gguf",
         "rlenv.agents.language.hints",

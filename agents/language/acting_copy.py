@@ -19,7 +19,6 @@ from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
 from ..devices import HALVES
-from .adapters import NAME, merged_weight
 
 LARGE = 2**16  # weights of a layer, from which on packing pays
 # Rows of a product in float32, from which on it is faster with packed weights, by torch's name of the instructions. A
@@ -77,6 +76,8 @@ class ActingLinear(nn.Module):
         self.bias, self.weight, self._transposed = base.bias, base.weight, isinstance(base, Conv1D)
         self._merged = self._apart = None  # peft's layer, or A, B and s; in tuples, whose items are not registered here
         if base is not layer and base.weight.dtype in HALVES:
+            from .adapters import NAME  # with an adapter alone
+
             self._apart = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, layer.scaling[NAME]
         elif base is not layer:
             self._merged = (layer,)
@@ -91,6 +92,8 @@ class ActingLinear(nn.Module):
         """Take the weights as they are now."""
         self._packed = None
         if self._merged is not None:
+            from .adapters import merged_weight
+
             self.weight.copy_(merged_weight(*self._merged))
 
     @override

@@ -23,15 +23,14 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rlenv._checks import check_choice, check_count, check_number, first_line
-from rlenv._json import read_table
 
 from ..errors import reading
 from ..fsdp import full
 from ..policies.base import weights_digest
+from .loading import ADAPTER_BASE
 
 ALL = "all-linear"
-BASE = "base"  # in an adapter's folder: its base model, if that has no name
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's only adapter
 _PREFIX = "base_model.model."  # of every name in peft's files
 _PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be off, or peft's defaults
@@ -39,30 +38,6 @@ _PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be
     "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type", "peft_version", "base_model_name_or_path",
     "revision", "inference_mode", "init_lora_weights", "lora_dropout", "auto_mapping", "modules_to_save",
 )  # fmt: skip
-
-
-def has_adapter(spec: Any) -> bool:
-    """Whether `spec` is a folder with an adapter in peft's format."""
-    return isinstance(spec, (str, Path)) and Path(spec, CONFIG).is_file()
-
-
-def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
-    """Return where the base model of an adapter's folder is, and its name; None if it has none and lies in the folder.
-
-    Raises:
-        ValueError: if it is gone, or its name cannot be read.
-    """
-    inside = Path(folder, BASE)
-    if inside.is_dir():
-        return inside, None
-    name = read_table(Path(folder, CONFIG)).get("base_model_name_or_path")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{str(Path(folder, CONFIG))!r} names no base model (base_model_name_or_path)")
-    if Path(name).is_absolute() and not Path(name).exists():
-        raise ValueError(
-            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
-        )
-    return name, name
 
 
 class Adapter:
@@ -98,7 +73,7 @@ class Adapter:
         tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
         if with_base and self.base_name is None:
-            without_adapter(self.model).save_pretrained(folder / BASE)
+            without_adapter(self.model).save_pretrained(folder / ADAPTER_BASE)
 
     def save_config(self, folder: Path) -> None:
         """Write the adapter's settings in peft's format."""

@@ -24,15 +24,17 @@ from transformers import (
 )
 
 from rlenv._checks import check_choice, first_line
+from rlenv._json import read_table
 
 from ..errors import UnknownModelError
 from ..policies.presets import PACKAGED, PRESETS
-from .adapters import base_of, has_adapter
 from .kv_cache import cache_argument
 from .sizes import preset_config
 
 SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qwen3, gemma2, phi3 and gpt2"
 ATTENTION = ("sdpa", "eager")  # implementations that accept any mask
+ADAPTER_CONFIG = "adapter_config.json"  # of peft, in the folder of an adapter
+ADAPTER_BASE = "base"  # there: its base model, if that has no name
 
 RECURRENT = {"conv", "linear_attention", "hybrid", "hybrid_sliding"}  # transformers' names of kinds of layers
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -54,6 +56,30 @@ def model_folder(spec: Any) -> Any:
 def is_gguf(spec: Any) -> bool:
     """Whether `spec` names a GGUF file, there or not."""
     return isinstance(spec, (str, Path)) and Path(spec).suffix.lower() == ".gguf" and not Path(spec).is_dir()
+
+
+def has_adapter(spec: Any) -> bool:
+    """Whether `spec` is a folder with an adapter in peft's format."""
+    return isinstance(spec, (str, Path)) and Path(spec, ADAPTER_CONFIG).is_file()
+
+
+def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
+    """Return where the base model of an adapter's folder is, and its name; None if it has none and lies in the folder.
+
+    Raises:
+        ValueError: if it is gone, or its name cannot be read.
+    """
+    inside = Path(folder, ADAPTER_BASE)
+    if inside.is_dir():
+        return inside, None
+    name = read_table(Path(folder, ADAPTER_CONFIG)).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{str(Path(folder, ADAPTER_CONFIG))!r} names no base model (base_model_name_or_path)")
+    if Path(name).is_absolute() and not Path(name).exists():
+        raise ValueError(
+            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
+        )
+    return name, name
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:

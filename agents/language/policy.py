@@ -20,12 +20,12 @@ from ..policies.base import Policy, episodes_of
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
-from . import adapters, policy_folder
+from . import policy_folder
 from .acting_copy import acting_copy, is_changed, least_rows
 from .attention import one_thread, without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
-from .loading import check_model, has_plain_head, load_model, name_of
+from .loading import base_of, check_model, has_adapter, has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
 from .self_check import faults_named, try_out
@@ -33,6 +33,7 @@ from .sizes import TRAINED, rates_of
 from .vocabulary import check_tokens
 
 if TYPE_CHECKING:
+    from .adapters import Adapter
     from .critic import Critic
 
 ELEMENTS = 3 * 2**24  # of a chunk of `by_chunks`; 192 MiB in float32
@@ -102,12 +103,16 @@ class LanguageModelPolicy(Policy):
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}")
         self.temperature = temperature
-        trained = Path(model) if adapters.has_adapter(model) else None
-        base, name = adapters.base_of(trained) if trained else (model, name_of(model))
-        if lora_rank is not None or trained is not None:
+        trained = Path(model) if has_adapter(model) else None
+        base, name = base_of(trained) if trained else (model, name_of(model))
+        lora = (trained, lora_rank, lora_alpha, lora_targets)
+        adapts = hasattr(model, "peft_config") or any(each is not None for each in lora)
+        if adapts:
+            from . import adapters  # with peft
+
             adapters.library()
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
-        self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
+        self.adapter: Adapter | None = adapters.adapt(self.model, name, *lora) if adapts else None
         self.borrows_base = False  # a copy's is from another policy, which saves it
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
@@ -341,6 +346,8 @@ class LanguageModelPolicy(Policy):
 
     def on_the_same_base(self, with_adapter: bool) -> Self:
         """Return a frozen copy that shares the base, with a copy of the adapter or without one."""
+        from . import adapters  # of policies that have one
+
         twin: Self = adapters.share_frozen(self, {id(self.critic): None}).requires_grad_(False)
         twin.borrows_base = True
         if not with_adapter:

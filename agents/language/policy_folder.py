@@ -10,7 +10,7 @@ import copy
 import json
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import GenerationConfig
 
@@ -20,8 +20,10 @@ from rlenv._json import read_table
 from ..devices import HALVES
 from ..errors import checking
 from ..policies.base import MODEL
-from . import adapters
-from .loading import ATTENTION, DTYPES
+from .loading import ATTENTION, DTYPES, has_adapter
+
+if TYPE_CHECKING:
+    from .adapters import Adapter
 
 CRITICS = ("head", "separate")
 _CONFIG = "policy.json"
@@ -66,8 +68,10 @@ def export(policy: Any, folder: Path, merge: bool = True) -> None:
     if policy.adapter is None:
         policy.model.save_pretrained(folder)
     elif merge:
+        from .adapters import merged  # of policies that have one
+
         exact = copy.deepcopy(policy.model).float() if policy.model.dtype in HALVES else policy.model
-        adapters.merged(exact).save_pretrained(folder)
+        merged(exact).save_pretrained(folder)
     else:
         policy.adapter.save(folder, with_base=True)
 
@@ -125,7 +129,7 @@ def borrows_base(folder: Path) -> bool:
     return bool(_config(folder).get(_BORROWS))
 
 
-def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
+def may_share_base(folder: Path, adapter: Adapter | None) -> bool:
     """Return whether a saved policy's adapter has the same base weights as this adapter, as far as known."""
     digest = _config(folder).get(_DIGEST)
     return adapter is not None and digest in (None, adapter.base_digest)
@@ -134,7 +138,7 @@ def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
 def read_on_base_of(policy: Any, folder: Path) -> Any:
     """Return the frozen copy of a policy in a folder that has all but the base."""
     model = folder / MODEL
-    frozen = with_adapter_of(policy, model if adapters.has_adapter(model) else None)
+    frozen = with_adapter_of(policy, model if has_adapter(model) else None)
     frozen.temperature = float(_config(folder)["temperature"])
     return frozen
 
@@ -143,7 +147,9 @@ def with_adapter_of(policy: Any, folder: Path | None) -> Any:
     """Return a frozen copy on the policy's base, with the adapter in a folder, of any rank, or without one."""
     twin = policy.on_the_same_base(with_adapter=False)
     if folder is not None:
-        twin.adapter = adapters.adapt(twin.model, policy.adapter.base_name, folder, None, None, None)
+        from .adapters import adapt
+
+        twin.adapter = adapt(twin.model, policy.adapter.base_name, folder, None, None, None)
     return twin.requires_grad_(False)
 
 

@@ -16,8 +16,8 @@ from rlenv._json import read_table
 
 from ..policies.base import seeded_weights
 from ..policies.presets import PRESETS
-from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
-from .loading import model_folder, name_of
+from .adapters import NAME, Adapter, adapt, adapted_layers, library
+from .loading import ADAPTER_CONFIG, base_of, has_adapter, model_folder, name_of
 from .sizes import preset_config
 
 
@@ -49,7 +49,7 @@ def make_reward_model(
             cannot be made.
     """
     trained = Path(spec) if has_adapter(spec) else None
-    if trained is not None and read_table(trained / CONFIG).get("task_type") != "SEQ_CLS":
+    if trained is not None and read_table(trained / ADAPTER_CONFIG).get("task_type") != "SEQ_CLS":
         raise ValueError(
             f"{str(spec)!r} holds the adapter of a language model; merge it before: rlenv export RUN FOLDER, then "
             "--model FOLDER"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..policies.base import MODEL, Policy
-from . import adapters, policy_folder
-from .loading import name_of
+from . import policy_folder
+from .loading import base_of, has_adapter, name_of
 from .policy import LanguageModelPolicy
 from .vocabulary import check_ends, check_teacher
 
@@ -47,6 +47,6 @@ def _on_base_of(student: LanguageModelPolicy, model: str | Path) -> Any:
     """Return a frozen policy of a model on the base of the student's adapter; None if that is not the model's."""
     if student.adapter is None or student.adapter.base_name is None:
         return None
-    trained = Path(model) if adapters.has_adapter(model) else None
-    name = name_of(model) if trained is None else adapters.base_of(trained)[1]
+    trained = Path(model) if has_adapter(model) else None
+    name = name_of(model) if trained is None else base_of(trained)[1]
     return policy_folder.with_adapter_of(student, trained) if name == student.adapter.base_name else None

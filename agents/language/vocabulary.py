@@ -15,8 +15,7 @@ from transformers.utils import cached_file
 from rlenv._checks import first_line
 
 from ..policies import tokenizer_of
-from .adapters import base_of, has_adapter
-from .loading import find_config, model_folder
+from .loading import base_of, find_config, has_adapter, model_folder
 
 FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
 

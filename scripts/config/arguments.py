@@ -11,8 +11,8 @@ from rlenv._checks import check_choice
 from rlenv._peer_names import name_here
 from rlenv._settings import declared_by
 from rlenv.agents import Agent
-from rlenv.agents.language.adapters import has_adapter, library
-from rlenv.agents.language.loading import model_folder
+from rlenv.agents.language.adapters import library
+from rlenv.agents.language.loading import has_adapter, model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of
 from rlenv.chat import read_template
 from rlenv.forms import OWNERS

@@ -15,8 +15,7 @@ from rlenv._settings import declared_by
 from rlenv.agents import make_envs, processes
 from rlenv.agents.fsdp import check_shard
 from rlenv.agents.language import memory
-from rlenv.agents.language.adapters import base_of, has_adapter
-from rlenv.agents.language.loading import config_of, find_config
+from rlenv.agents.language.loading import base_of, config_of, find_config, has_adapter
 from rlenv.agents.language.memory import Workload
 from rlenv.agents.language.policy_folder import dtype_of
 from rlenv.agents.rollouts.envs import resolve_device

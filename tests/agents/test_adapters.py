@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from rlenv.agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
 from rlenv.agents.language import adapters
+from rlenv.agents.language.loading import ADAPTER_BASE, ADAPTER_CONFIG
 from rlenv.agents.policies.base import actor_parameters, weights_digest
 from rlenv.tokenizer import character_tokenizer
 
@@ -224,7 +225,7 @@ def test_an_export_is_the_adapter_merged_or_alone(name, tmp_path):
     policy = adapted(name, dtype="float32")
     policy.tokenizer = character_tokenizer(ALPHABET)
     policy.export(tmp_path / "plain")
-    assert not (tmp_path / "plain" / adapters.CONFIG).exists() and (tmp_path / "plain/tokenizer_config.json").exists()
+    assert not (tmp_path / "plain" / ADAPTER_CONFIG).exists() and (tmp_path / "plain/tokenizer_config.json").exists()
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", dtype=torch.float32)
     assert not adapters.adapted_layers(plain)
     ids = torch.randint(VOCAB, (6, 10), generator=torch.Generator().manual_seed(0))
@@ -233,7 +234,7 @@ def test_an_export_is_the_adapter_merged_or_alone(name, tmp_path):
     theirs = peft.PeftModel.from_pretrained(tiny_model(name, VOCAB), tmp_path / "adapter").eval()
     assert_close(theirs(ids).logits, policy.model(ids).logits, ROUNDING, "peft and ours")
     assert not list((tmp_path / "adapter").glob("model*"))
-    assert (tmp_path / "adapter" / adapters.BASE).is_dir(), "a base without a name can be found nowhere else"
+    assert (tmp_path / "adapter" / ADAPTER_BASE).is_dir(), "a base without a name can be found nowhere else"
 
 
 def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path):
@@ -274,7 +275,7 @@ def test_an_adapter_that_peft_wrote_is_read_and_a_model_that_it_adapted_is_train
 
 def change_config(**entries):
     def change(folder):
-        file = folder / "adapter" / adapters.CONFIG
+        file = folder / "adapter" / ADAPTER_CONFIG
         file.write_text(json.dumps(json.loads(file.read_text()) | entries))
 
     return change
