@@ -27,6 +27,7 @@ REWARD += "    return [float(said == right) for said, right in zip(completions, 
 PROBLEMS = "".join(json.dumps({"prompt": f"{n}>", "answer": str(n + 1)}) + "\n" for n in range(40))
 PLACES = {"rlenv": "rlenv", "agents": "rlenv/agents", "verifiers": "rlenv/verifiers"}
 PLACES |= {name: f"rlenv/_{name}" for name in ("scripts", "labs", "benchmarks")}
+PACKED = (".py", ".html", ".css", ".md", ".svg", ".jsonl")  # package_data of setup.cfg
 OUR_WARNING = re.compile(r"site-packages/rlenv/.*Warning")
 
 
@@ -96,7 +97,7 @@ def check_contents(source, wheel, archive):
     listed = call("git", "ls-files", cwd=source).split("\n")
     wanted = set()
     for path in map(Path, filter(None, listed)):
-        if path.parts[0] in PLACES and (path.suffix in (".py", ".html", ".css") or path.name == "py.typed"):
+        if path.parts[0] in PLACES and (path.suffix in PACKED or path.name == "py.typed"):
             wanted.add("/".join([PLACES[path.parts[0]], *path.parts[1:]]))
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == wanted, held ^ wanted

@@ -1,4 +1,4 @@
-"""What --resume allows, and what it says; tests/reliability/test_kills.py has how resumed runs end."""
+"""What --resume allows, and what it says; tests/reliability/test_breaks.py has how resumed runs end."""
 
 import errno
 import json
