@@ -45,13 +45,11 @@ class Prompt:
         problem: as the verifier or the file poses it.
         tokens: of the prompt, as the model reads it.
         text: for the infos; of a conversation, its rendering with the chat template.
-        group: number of the episodes that share it.
     """
 
     problem: Problem
     tokens: list[int] = field(default_factory=list)
     text: str = ""
-    group: int = 0
 
 
 class Problems(Sequence[Problem]):

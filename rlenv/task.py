@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,19 +98,18 @@ class TextGenTask:
         """Start another stream of problems, drawn from the environment's own generator."""
         self.stream.begin(int(rng.integers(2**62)))
 
-    def prompts(self, episodes: Sequence[int]) -> list[Prompt]:
-        """Return the prompts of the episodes with these numbers; the K episodes of a group share one.
+    def groups(self, episodes: Sequence[int]) -> list[int]:
+        """Return the groups of K that these episodes belong to, by their numbers in the whole stream."""
+        part, parts = self.share
+        return [episode // self.group_size * parts + part for episode in episodes]
+
+    def prompts(self, groups: Sequence[int]) -> list[Prompt]:
+        """Return the prompts of groups.
 
         Raises:
             ValueError: as `ProblemStream.prompt`.
         """
-        part, parts = self.share
-        return self.prompts_of([episode // self.group_size * parts + part for episode in episodes])
-
-    def prompts_of(self, groups: Sequence[int]) -> list[Prompt]:
-        """Return the prompts of groups, by their numbers in the whole stream."""
-        prompts = self.stream.prompts([self.first_problem + number for number in groups])
-        return [replace(prompt, group=number) for number, prompt in zip(groups, prompts, strict=True)]
+        return self.stream.prompts([self.first_problem + group for group in groups])
 
     def read_options(self, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it.

@@ -87,13 +87,14 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             self.task.reseed(self.np_random)
             self._next_episode, self._posed = 0, True
         self.task.stream.update()
-        self._prompt = self.task.prompts([self._next_episode])[0]
+        groups = self.task.groups([self._next_episode])
+        self._prompt = self.task.prompts(groups)[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
         self._success, self._turn_began = None, len(self._tokens)
         self._leave()
         self._exchange = self.task.responder.begin(self._prompt.problem)
-        return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
+        return self._observation(), {"group": groups[0], "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Append a token; if it ends a turn, append the reply, or judge the episode and end it.

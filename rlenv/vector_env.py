@@ -281,14 +281,15 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self.task.stream.update()
         if self._again is None:
             numbers = range(self._next_episode, self._next_episode + len(rows))
-            prompts = self.task.prompts(numbers)
+            groups = self.task.groups(numbers)
             self._next_episode = numbers.stop
         else:
-            prompts = self.task.prompts_of([next(self._again) for _ in rows])
+            groups = [next(self._again) for _ in rows]
+        prompts = self.task.prompts(groups)
         block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._outcomes[rows[i]] = ("", None)
-            if i and prompt.tokens is prompts[i - 1].tokens:  # of the same group
+            if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
                 block[i, : len(prompt.tokens)] = prompt.tokens
@@ -298,7 +299,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken[rows] = 0
         self._slots.begin(rows, prompts)
         self._set_playing(rows, True)
-        starts = ({"group": each.group, "prompt": each.text} for each in prompts)
+        starts = ({"group": group, "prompt": prompt.text} for group, prompt in zip(groups, prompts, strict=True))
         return dict(zip(rows, starts, strict=True))
 
     def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

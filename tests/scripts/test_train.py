@@ -76,8 +76,8 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
         demonstrated.update(task.stream[index].prompt for index in range(start, start + count))
         return session_demonstrate(task, start, count, *rest)
 
-    def prompts(task, episodes):
-        made = task_prompts(task, episodes)
+    def prompts(task, groups):
+        made = task_prompts(task, groups)
         posed.update(prompt.problem.prompt for prompt in made if task.split == "train")
         return made
 
