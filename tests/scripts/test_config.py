@@ -151,9 +151,7 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
     ("given", "named"),
     [
         ({"seed": -1}, "seed"),
-        ({"episodes": 0}, "episodes"),
         ({"env_kwargs": 3}, "env_kwargs"),
-        ({"track": "nobody"}, "wandb"),
         ({"log_dir": 3}, "log_dir must be a path"),
         ({"log_dir": "\ud800"}, "UTF-8"),
         ({"settings": 3}, "settings must be a table"),
