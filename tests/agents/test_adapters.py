@@ -62,9 +62,9 @@ def base_folder(path, name="llama", seed=0, layers=2):
     return path
 
 
-def agent_on(model, envs, cls=RLOO, **kwargs):
+def agent_on(model, envs, **kwargs):
     policy_kwargs = kwargs.pop("policy_kwargs", {"lora_rank": 4})
-    return cls(model, envs, policy_kwargs=policy_kwargs, **{**SMALL, **kwargs})
+    return RLOO(model, envs, policy_kwargs=policy_kwargs, **{**SMALL, **kwargs})
 
 
 def weights_at(model):

@@ -35,8 +35,8 @@ class Listener(gym.Env):
         return self.observation_space.sample(), 1.0, self.steps == 5, False, {}
 
 
-def agent_in(env, policy="auto", **policy_kwargs):
-    return Reinforce(policy, env, policy_kwargs=policy_kwargs, episodes_per_update=4, num_envs=1, device="cpu")
+def agent_in(env, **policy_kwargs):
+    return Reinforce("auto", env, policy_kwargs=policy_kwargs, episodes_per_update=4, num_envs=1, device="cpu")
 
 
 def heard_and_chosen(agent, env):

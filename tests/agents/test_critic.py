@@ -20,10 +20,10 @@ from rlenv.agents.training.supervised import warm_start
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
 
 
-def policy_with(critic, envs, dtype="float64"):
+def policy_with(critic, envs):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return tiny_policy("llama", envs, dtype=dtype, critic=critic)
+        return tiny_policy("llama", envs, dtype="float64", critic=critic)
 
 
 def gradients(module):

@@ -15,8 +15,8 @@ ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "device": "cpu"}
 
 
-def distil(teacher, envs=None, temperature=1.0, **settings):
-    envs = text_envs(4) if envs is None else envs
+def distil(teacher, temperature=1.0, **settings):
+    envs = text_envs(4)
     student = tiny_policy("gpt2", envs, temperature=temperature)
     settings = {"episodes_per_update": 8, "device": "cpu", "seed": 3, "learning_rate": 0.01, **settings}
     return Distillation(student, envs, teacher=teacher, **settings)

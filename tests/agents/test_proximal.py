@@ -144,9 +144,9 @@ def test_an_agent_of_several_passes_needs_only_a_surrogate(monkeypatch):
 # Acting and training have to agree before the policy moves, or the difference is weighed.
 
 
-def acted_differently(rollout, by=0.2):
+def acted_differently(rollout):
     noise = torch.randn(rollout.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    return replace(rollout, log_probs=rollout.log_probs + by * noise)
+    return replace(rollout, log_probs=rollout.log_probs + 0.2 * noise)
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])

@@ -98,8 +98,8 @@ def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_p
 # From preferences: the loss, the rewards, what is learned, and where the trunk comes from.
 
 
-def fit(model, pairs, steps=40, seed=0, **settings):
-    return train_reward_model(model, pairs, steps, 16, 3e-3, torch.Generator().manual_seed(seed), **settings)
+def fit(model, pairs, steps=40, **settings):
+    return train_reward_model(model, pairs, steps, 16, 3e-3, torch.Generator().manual_seed(0), **settings)
 
 
 def test_a_reward_depends_neither_on_padding_nor_on_the_other_rows():

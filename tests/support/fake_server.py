@@ -56,8 +56,6 @@ class FakeServer:
         if path == "/update_weight_version":
             self.version = body["new_version"]
             return {"success": True, "new_version": self.version}
-        if path == "/get_world_size":
-            return {"world_size": 2}
         if path == "/collective_rpc":
             assert body["method"] == "reload_weights"
             self.engine.model.load_state_dict(load_file(Path(body["kwargs"]["weights_path"], "model.safetensors")))

@@ -40,14 +40,14 @@ def rollout_of(episodes, width=0, junk=3):
     return replace(made, positions=positions if max(map(len, episodes)) > 1 else None)
 
 
-def gapped(policy, episodes=24, gaps=True, letters=2, seed=0):
+def gapped(policy, episodes=24, gaps=True, seed=0):
     """Return groups of random episodes with rewards and the log-probabilities of a plain pass.
 
-    Few letters, so that episodes share beginnings and some are equal. Replies have 0 to 3 tokens.
+    There are two letters, so that episodes share beginnings and some are equal. Replies have 0 to 3 tokens.
     """
     rng = torch.Generator().manual_seed(seed)
     draw = lambda most, least=1: int(torch.randint(least, most + 1, (), generator=rng))  # noqa: E731
-    some = lambda count: torch.randint(0, letters, (count,), generator=rng).tolist()  # noqa: E731
+    some = lambda count: torch.randint(0, 2, (count,), generator=rng).tolist()  # noqa: E731
     prompts = [some(draw(5)) for _ in range(episodes // GROUP)]
     turns = [[(some(draw(3, 0)), some(draw(4))) for _ in range(draw(3) if gaps else 1)] for _ in range(episodes)]
     for row, said in enumerate(turns):
