@@ -97,7 +97,7 @@ FAULTS = {  # what is asked, the status and the text of the answer, and what is 
         r"answered 500 \(CUDA out of memory. Tried to allocate\); see its log",
     ),
     "no words": ("/collective_rpc", 500, "", r"answered 500 \(Internal Server Error\)"),
-    "other shapes": ("/collective_rpc", 500, '{"error": {"message": "no layers.2"}}', "layers.2.*model of this run"),
+    "other shapes": ("/collective_rpc", 500, '{"error": {"message": "no layers.2"}}', "layers.2.*folder=FOLDER"),
     "no JSON": (GENERATE, 200, "<html>proxy</html>", f"not JSON.*<html>.*{START}"),
     "JSON beyond all depth": (GENERATE, 200, '{"choices": ' + "[" * 50_000, f"not JSON.*{START}"),
     "more than tokens take": (GENERATE, 200, '{"choices": ' + " " * 300_000, f"more than .* bytes.*{START}"),
