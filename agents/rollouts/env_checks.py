@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.passive_env_checker import (
     check_action_space,
@@ -29,7 +30,7 @@ from ..errors import UserCodeError
 CHECKS: dict[str, Any] = {"reset": env_reset_passive_checker, "step": env_step_passive_checker}
 FORMS = {
     "reset": "reset(self, *, seed=None, options=None), which returns (observation, info)",
-    "step": "step(self, action), which returns (observation, reward, terminated, truncated, info)",
+    "step": "step(self, action), which returns (observation, reward, terminated, truncated, info), a number as reward",
 }
 _REFUSES = (AssertionError, NotImplementedError, TypeError, ValueError, gym.error.Error)  # what Gymnasium raises
 _NOT_THEIRS = ("gymnasium", __name__.partition(".")[0])  # packages whose frames are not of the user's code
@@ -110,7 +111,7 @@ def _first_call(env: gym.Env, name: str, own: Any, *args: Any, **kwargs: Any) ->
         if raised := _raised(error):
             raise _fault(env, f"{name} {raised}") from error
         if isinstance(error, _REFUSES):
-            raise _fault(env, f"{name}: {first_line(error)}; write {FORMS[name]}") from None
+            raise _fault(env, f"{name}: {first_line(error).rstrip('.')}; write {FORMS[name]}") from None
         raise
     if not _fits(env.observation_space, obs):
         seen = f"of shape {obs.shape}" if isinstance(obs, np.ndarray) else f"{obs!r:.60}"
@@ -120,12 +121,12 @@ def _first_call(env: gym.Env, name: str, own: Any, *args: Any, **kwargs: Any) ->
 
 
 def _fits(space: gym.Space, obs: Any) -> bool:
-    """Tell whether a vector environment can store an observation, of any value."""
+    """Tell whether a vector environment can store an observation, and a policy make one of a discrete space one-hot."""
     try:
-        concatenate(space, [obs], create_empty_array(space))
+        stored = concatenate(space, [obs], create_empty_array(space))
     except (LookupError, TypeError, ValueError):
         return False
-    return True
+    return not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) or space.contains(stored[0])
 
 
 def _raised(error: BaseException) -> str:

@@ -113,6 +113,8 @@ SOMEBODIES = [  # what an environment does; what is named beside its class
     ({"then": [SEEN, 1.0, True, False, {}]}, ("step: Expects step result to be a tuple", "'list'", RETURNED)),
     *((stepped(reward=x), ("step: ", said, RETURNED)) for x, said in ((1j, "complex"), (10**400, "isnan"))),
     *((stepped(obs=x), ("step returned an observation", repr(x), BOX)) for x in ("left", [[1], [1, 2]])),
+    (stepped(reward=[1.0]), ("step: setting an array element with a sequence; write", RETURNED, "a number as reward")),
+    ({"observation_space": TWO, "first": (2, {})}, ("reset returned an observation 2", "Discrete(2)")),
     (stepped(info=None), ("step: The `info`", "dictionary", "'NoneType'")),
     ({"observation_space": PAIR, "first": (SEEN, {})}, ("reset: The obs", "must be a dict", "'numpy.ndarray'")),
     ({"observation_space": PAIR, "first": ({"a": SEEN}, {})}, ("obs keys: ['a']", "space keys: ['a', 'b']")),
