@@ -53,10 +53,14 @@ def name_here(name: str, options: Collection[str] = ()) -> str:
 
     Args:
         name: of the argument.
-        options: names of settings that the command line has options for.
+        options: names of settings that the command line has options for; none in Python.
     """
     for page, names in PAGES.items():
         if here := names.get(name):
-            setting = here.split()[0]
-            return f"it is {'--' + setting.replace('_', '-') if setting in options else here} here ({page})"
+            setting, _, place = here.partition(" in ")
+            if setting in options:
+                here = f"--{setting.replace('_', '-')}"
+            elif options:
+                here = f"--{'policy' if place else 'agent'}-arg {setting}="
+            return f"it is {here} here ({page})"
     return ""

@@ -78,10 +78,11 @@ train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
 train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=
 train --n-steps 2048 | 'it is --episodes-per-update here' names.md
-train --batch-size=64 | 'it is num_minibatches here' names.md
+train --batch-size=64 | 'it is --agent-arg num_minibatches= here' names.md
+train --use-sde | 'it is --policy-arg use_sde= here'
 train --num-generations 8 | --group-size from-trl.md
 train --max-completion-length 8 | 'it is --max-new-tokens here'
-train --agent ppo --agent-arg n_epochs=3 | ppo n_epochs 'it is num_epochs here'
+train --agent ppo --agent-arg n_epochs=3 | ppo n_epochs 'it is --agent-arg num_epochs= here'
 sft --lr 1 | --lr
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
