@@ -1,4 +1,4 @@
-"""What arguments of stable-baselines3 and TRL are called here, for errors; the pages say what differs.
+"""The names here of arguments of stable-baselines3 and TRL, for errors; the pages say what differs.
 
 Nothing here imports torch, so that the command line need not.
 """
@@ -49,7 +49,7 @@ PAGES = {"docs/appendix/names.md": SB3, "docs/from-trl.md": TRL}
 
 
 def name_here(name: str, options: Collection[str] = ()) -> str:
-    """Return what an argument of another library is called here, and the page about it; empty for any other name.
+    """Return the name here of an argument of another library, and the page about it; empty for any other name.
 
     Args:
         name: of the argument.
