@@ -99,4 +99,5 @@ def to_single(values: Any) -> Any:
 
 
 def _copied(values: Any) -> Any:
-    return values.clone() if isinstance(values, torch.Tensor) else np.array(values)
+    """Return a copy; of the rewards of an environment with a class of tensors of its own, a plain tensor."""
+    return values.as_subclass(torch.Tensor).clone() if isinstance(values, torch.Tensor) else np.array(values)

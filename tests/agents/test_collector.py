@@ -195,6 +195,7 @@ def test_the_number_of_slots_changes_no_episode(world):
         for name in PARTS:
             mine, other = getattr(ours, name), getattr(theirs, name)
             assert torch.allclose(mine.double(), other.double(), rtol=0, atol=1e-12), name
+            assert type(mine) is torch.Tensor, f"{name}: each operation on another class takes twice as long"
     assert not torch.equal(few[0].actions, few[1].actions), "the second rollout has other numbers"
     assert not torch.equal(few[0].actions, rollouts(4, world, 1, seed=1)[0].actions)
 
