@@ -202,7 +202,7 @@ class ProblemStream:
 
         Prompts, reference answers and split keys of equal problems are equal. A list that is shorter comes once.
         """
-        problems = map(self.__getitem__, range(min(count, len(self.listed) or count)))
+        problems = (each.problem for each in self.prompts(range(min(count, len(self.listed) or count))))
         keys = ((each.text, each.answer, self.verifier.split_key(each)) for each in problems)
         seen: dict[Any, int] = {}
         return [seen.setdefault(key, number) for number, key in enumerate(keys)]
