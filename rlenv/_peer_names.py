@@ -45,22 +45,28 @@ TRL = {
     "max_prompt_length": "max_prompt_tokens in env_kwargs",
     "use_vllm": "engine",
 }
+ARGUMENTS = {"settings": "--agent-arg", "policy_kwargs": "--policy-arg", "env_kwargs": "--env-arg"}  # options of these
 PAGES = {"docs/appendix/names.md": SB3, "docs/from-trl.md": TRL}
 
 
 def name_here(name: str, options: Collection[str] = ()) -> str:
-    """Return the name here of an argument of another library, and the page about it; empty for any other name.
+    """Return the name here of an argument of another library, and the page about it.
+
+    It is empty for any other name, and for one that the command takes by none of its options.
 
     Args:
         name: of the argument.
-        options: names of settings that the command line has options for; none in Python.
+        options: names of settings that the command has options for; none in Python.
     """
     for page, names in PAGES.items():
         if here := names.get(name):
             setting, _, place = here.partition(" in ")
+            place = place or "settings"
             if setting in options:
                 here = f"--{setting.replace('_', '-')}"
+            elif place in options:
+                here = f"{ARGUMENTS[place]} {setting}="
             elif options:
-                here = f"--{'policy' if place else 'agent'}-arg {setting}="
+                return ""
             return f"it is {here} here ({page})"
     return ""

@@ -36,7 +36,7 @@ def advice(option: str, known: Collection[str]) -> str:
         known: the names of the command's options.
     """
     name = option.lstrip("-").replace("-", "_")
-    if (renamed := name_here(name, known)) and "settings" in known:
+    if renamed := name_here(name, known):
         return renamed
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""

@@ -82,6 +82,7 @@ train --batch-size=64 | 'it is --agent-arg num_minibatches= here' names.md
 train --use-sde | 'it is --policy-arg use_sde= here'
 train --num-generations 8 | --group-size from-trl.md
 train --max-completion-length 8 | 'it is --max-new-tokens here'
+check-gradient grpo --max-completion-length 8 | "No such option '--max-completion-length'."
 train --agent ppo --agent-arg n_epochs=3 | ppo n_epochs 'it is --agent-arg num_epochs= here'
 sft --lr 1 | --lr
 train {pole_env} --agent my.py | my.py:MyAgent
