@@ -544,6 +544,7 @@ def tensor_bytes():
 
 def loaded(path, lora_rank):
     """Return the most bytes while weights are dealt out, those after training, and what of them is there for good."""
+    gc.freeze()  # what was imported meanwhile would be looked through at every count
     before, used, start = tensor_bytes(), [], processes.same_start
     processes.same_start = lambda unit: used.append(tensor_bytes() - before) or start(unit)
     try:
@@ -638,8 +639,8 @@ def test_a_sharded_checkpoint_continues_bit_for_bit_and_loads_on_any_number(two,
 # Engines.
 
 
-def through_an_engine(staleness, shard, fault=None):
-    """Return what three updates made of an agent with an engine, and a fault in the second process."""
+def through_an_engine(staleness, shard, fault=None, updates=3):
+    """Return what updates made of an agent with an engine, and a fault in the second process."""
     envs = talking(4, group_size=4)
     policy = tiny_policy("llama", envs, 0.7)
     engine = FakeEngine(policy)
@@ -651,10 +652,10 @@ def through_an_engine(staleness, shard, fault=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            for rollout, figures in agent.updates(total_episodes=48):
+            for rollout, figures in agent.updates(total_episodes=16 * updates):
                 lengths.append(rollout.lengths.tolist())
                 metrics.append({name: each for name, each in figures.items() if name.startswith("train/")})
-                agent.evaluate(talking(4, group_size=4), 8, seed=1)
+                agent.evaluate(talking(4, group_size=4), 4, seed=1)
         except EngineError as error:
             return str(error), agent.num_updates
     return lengths, metrics, weights_of(agent), agent.num_timesteps
@@ -689,8 +690,8 @@ def test_engines_of_two_processes_write_for_one_agent(staleness, shard, two):
 @pytest.mark.parametrize("staleness", [slow(0), 1])
 def test_a_fault_of_one_engine_is_that_of_all_processes(staleness, two):
     second_rollout = 2 if staleness else 3  # the evaluation after an update sends weights, too
-    ours, others = two(through_an_engine, staleness, False, partial(lost_once, load=second_rollout))
+    ours, others = two(through_an_engine, staleness, False, partial(lost_once, load=second_rollout), 2)
     assert ours[:2] == others[:2] and torch.equal(ours[2], others[2])
     assert ours[1][-1]["train/engine_dropped"] == 1 and ours[3] == sum(map(sum, ours[0]))
-    (said, updates), other = two(through_an_engine, staleness, False, hot)
+    (said, updates), other = two(through_an_engine, staleness, False, hot, 1)
     assert (said, updates) == other and "also after the weights were sent again" in said and updates == 0
