@@ -8,8 +8,8 @@ import csv
 
 import pytest
 import torch
-from engine_models import policy_for
-from tiny_models import PROMPTS, VOCABULARY, text_envs
+from engine_models import EPISODES, LONG, SETTINGS, answers, largest, policy_for, trained
+from tiny_models import VOCABULARY
 from vllm_serve import VllmServe
 
 from rlenv import agents
@@ -19,16 +19,10 @@ from rlenv.agents.engines.server import START, TOKEN
 from rlenv.tokenizer import character_tokenizer
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
-EPISODES = 12
 PADDED = {"vocab_size": VOCABULARY + 6, "tie_word_embeddings": True}  # six tokens that the environment lacks
 SCALE_OUT, DEV_MODE = "--enable-scale-out", {"VLLM_SERVER_DEV_MODE": "1"}
 DIGITS = "012345+="  # as many as ALPHABET
 GUARDED = "something only we know"
-SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
-
-
-def answers(**kwargs):
-    return text_envs(EPISODES, **{"group_size": 4, "max_new_tokens": 7, "problems": PROMPTS[:3], **kwargs})
 
 
 def written(folder, tokenizer=None, **policy):
@@ -43,14 +37,6 @@ def made(server, envs=None, patience=60.0, staleness=0, **policy):
     envs = answers() if envs is None else envs
     arguments = {"engine_url": server.url, "engine_kwargs": {"patience": patience}, "staleness": staleness}
     return agents.GRPO(policy_for(envs, **policy), envs, engine="vllm", **arguments, **SETTINGS)
-
-
-def trained(agent, updates=3, **budget):
-    return [figures for _, figures in agent.updates(total_episodes=EPISODES * updates, **budget)]
-
-
-def largest(metrics, name="train/engine_gap"):
-    return max(each[name] for each in metrics)
 
 
 def told(recorded):
@@ -84,8 +70,7 @@ def test_float32_agrees_to_rounding_update_after_update(server, policy, stalenes
 @pytest.mark.parametrize("salted", [True, False])
 def test_prefixes_of_older_weights_are_not_read(server, salted):
     """Without the salt they would be, and the guard finds it at the second update."""
-    problems = [prompt * 20 for prompt in ("ab", "cd", "ef")]  # longer than a block of the cache
-    agent = made(server, answers(problems=problems, max_prompt_tokens=48), shape=PADDED)
+    agent = made(server, answers(**LONG), shape=PADDED)
     if salted:
         assert largest(trained(agent)) < 1e-4
         return

@@ -6,8 +6,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 from dialogues import calling, talking
-from engine_models import check_replayed, policy_for
-from tiny_models import PROMPTS, VOCABULARY, text_envs
+from engine_models import LONG, SETTINGS, answers, check_replayed, largest, policy_for, trained
+from tiny_models import VOCABULARY
 
 from rlenv import agents
 from rlenv.agents import EngineError
@@ -15,41 +15,29 @@ from rlenv.agents.engines import player as guarded
 from rlenv.agents.engines import vllm
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # of vLLM and of what it imports
-EPISODES = 12
 SMALL = {"engine_kwargs": {"kv_cache_memory_bytes": 2**26}}
-SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0, **SMALL}
-
 TIED = {"shape": {"tie_word_embeddings": True}}
 PADDED = {"shape": {"tie_word_embeddings": True, "vocab_size": VOCABULARY + 6}}
 POLICIES = [{}, {"lora_rank": 2}, TIED, TIED | {"lora_rank": 2}, PADDED]
 
 
-def answers(**kwargs):
-    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3], **kwargs)
-
-
 def made(envs=None, settings=None, cls=agents.GRPO, **policy):
     envs = answers() if envs is None else envs
-    return cls(policy_for(envs, **policy), envs, engine="vllm", **SETTINGS | (settings or {}))
-
-
-def trained(agent, updates=3, **budget):
-    return list(agent.updates(total_episodes=EPISODES * updates, **budget))
+    return cls(policy_for(envs, **policy), envs, engine="vllm", **SETTINGS | SMALL | (settings or {}))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
-    metrics = [figures for _, figures in trained(made(settings={"staleness": staleness}, **policy), 4)]
-    assert max(each["train/engine_gap"] for each in metrics) < 1e-4
-    assert staleness or max(each["train/logp_gap_max"] for each in metrics) < 1e-3
+    metrics = trained(made(settings={"staleness": staleness}, **policy), 4)
+    assert largest(metrics) < 1e-4
+    assert staleness or largest(metrics, "train/logp_gap_max") < 1e-3
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_16_bits_agree_as_far_as_they_can(policy):
     agent = made(dtype="bfloat16", **policy)
-    metrics = [figures for _, figures in trained(agent, 4)]
-    assert max(each["train/engine_gap"] for each in metrics) < guarded.HALF_LIMIT
+    assert largest(trained(agent, 4)) < guarded.HALF_LIMIT
     assert (agent.player.engine._adapter is not None) == ("lora_rank" in policy)
 
 
@@ -89,18 +77,12 @@ def another_model(engine, monkeypatch):
 
 @pytest.mark.parametrize("fault", [left_out, half, old_prefixes, hotter, another_model])
 def test_the_guard_finds_planted_faults_at_the_first_update(fault, monkeypatch):
-    agent = made(long_prompts(), {"engine_kwargs": SMALL["engine_kwargs"] | {"block_size": 32}})
+    agent = made(answers(**LONG), {"engine_kwargs": SMALL["engine_kwargs"] | {"block_size": 32}})
     trained(agent, 1)
     fault(agent.player.engine, monkeypatch)
     with pytest.raises(EngineError, match="also after the weights were sent again"):
         trained(agent, 1, reset_num_timesteps=False)
     assert agent.num_updates == 1
-
-
-def long_prompts():
-    """Return an environment whose prompts fill a block of 32 tokens, which the cache of prefixes keeps."""
-    problems = [prompt * 20 for prompt in ("ab", "cd", "ef")]
-    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=problems, max_prompt_tokens=48)
 
 
 def test_another_version_is_refused_in_one_line(monkeypatch):

@@ -16,6 +16,8 @@ from rlenv.verifiers import Problem, make_verifier
 from rlenv.verifiers.dialogues import openenv_client
 from rlenv.verifiers.dialogues.tools import WithTools
 
+openenv = pytest.importorskip("openenv")
+closed, sync = map(pytest.importorskip, ("websockets.exceptions", "websockets.sync.client"))
 pytestmark = pytest.mark.neighbours
 
 
@@ -41,14 +43,8 @@ def guess():
     assert made.end() == (0, "ended\n")
 
 
-def client(url):
-    from openenv import GenericEnvClient
-
-    return GenericEnvClient(url)
-
-
 def test_a_dialogue_in_which_clients_send_texts_or_values(guess):
-    with client(guess.url).sync() as env:
+    with openenv.GenericEnvClient(guess.url).sync() as env:
         result = env.reset(seed=3)
         while not result.done:
             result = env.step({"text": "50"})
@@ -75,7 +71,7 @@ def test_the_end_has_the_counts_of_all_turns():
 
 def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
     async def one():
-        async with client(guess.url) as env:
+        async with openenv.GenericEnvClient(guess.url) as env:
             try:
                 await env.reset(seed=1)
             except RuntimeError as error:
@@ -104,46 +100,37 @@ def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
     ],
 )
 def test_messages_that_are_refused(guess, message, answer):
-    from websockets.exceptions import ConnectionClosed
-    from websockets.sync.client import connect
-
-    with connect(f"{guess.url.replace('http', 'ws')}/ws", proxy=None) as connection:
+    with sync.connect(f"{guess.url.replace('http', 'ws')}/ws", proxy=None) as connection:
         try:
             connection.send(message)
             said = connection.recv(timeout=30)
-        except ConnectionClosed as error:
+        except closed.ConnectionClosed as error:
             said = str(error)
         assert answer in said
 
 
 def test_a_connection_cannot_end_the_session_of_another_one(guess):
-    from websockets.exceptions import ConnectionClosed
-    from websockets.sync.client import connect
-
     def send(connection, method, **params):
         call = {"jsonrpc": "2.0", "id": 1, "method": f"openenv/session/{method}", "params": params}
         connection.send(json.dumps({"type": "mcp", "data": call}))
 
     address = f"{guess.url.replace('http', 'ws')}/ws"
-    with connect(address, proxy=None) as one, connect(address, proxy=None) as other:
+    with sync.connect(address, proxy=None) as one, sync.connect(address, proxy=None) as other:
         known = "of the other"
-        with suppress(ConnectionClosed):  # one that MCP is offered to is told its session's id
+        with suppress(closed.ConnectionClosed):  # one that MCP is offered to is told its session's id
             send(one, "create")
             known = json.loads(one.recv(timeout=30))["data"]["result"]["session_id"]
-        with pytest.raises(ConnectionClosed, match="ends with its connection"):
+        with pytest.raises(closed.ConnectionClosed, match="ends with its connection"):
             send(other, "close", session_id=known)
             other.recv(timeout=30)
 
 
 def test_text_that_is_not_utf8_closes_its_connection_and_prints_nothing():
-    from websockets.exceptions import ConnectionClosed
-    from websockets.sync.client import connect
-
     served = Served()
     for _ in range(3):
-        with connect(f"{served.url.replace('http', 'ws')}/ws", proxy=None) as connection:
+        with sync.connect(f"{served.url.replace('http', 'ws')}/ws", proxy=None) as connection:
             connection.send(b"\xff\xfe", text=True)
-            with pytest.raises(ConnectionClosed, match="1007"):
+            with pytest.raises(closed.ConnectionClosed, match="1007"):
                 connection.recv(timeout=30)
     assert served.end() == (0, "ended\n")
 
@@ -165,18 +152,16 @@ def test_clients_that_vanish_print_nothing():
 
 
 def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
-    from websockets.exceptions import ConnectionClosed
-
     served = Served("--idle-timeout", "0.5", "--token", "secret")
     with pytest.raises(ConnectionError, match="403"):
-        client(served.url).sync().connect()
+        openenv.GenericEnvClient(served.url).sync().connect()
     with pytest.raises(ValueError, match="set OPENENV_TOKEN to its token"):
         make_verifier(f"openenv:{served.url}")
     monkeypatch.setenv("OPENENV_TOKEN", "secret")
     made = make_verifier(f"openenv:{served.url}")
     playing = made.dialogue(made.examples()[0])
     playing.reply("50")
-    with pytest.raises(ConnectionClosed, match="idle for"):
+    with pytest.raises(closed.ConnectionClosed, match="idle for"):
         playing._session._socket.recv(timeout=30)
     assert playing.reply("50").counts["reconnects"] == 1
     assert served.end()[0] == 0

@@ -2,11 +2,28 @@
 
 import torch
 from dialogues import calling, check_played
-from tiny_models import CONTEXT
+from tiny_models import CONTEXT, PROMPTS, text_envs
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rlenv import agents
 from rlenv.agents.training.player import Player
+
+EPISODES = 12
+SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
+LONG = {"problems": [prompt * 20 for prompt in ("ab", "cd", "ef")], "max_prompt_tokens": 48}  # than a block of a cache
+
+
+def answers(**kwargs):
+    return text_envs(EPISODES, **{"group_size": 4, "max_new_tokens": 7, "problems": PROMPTS[:3], **kwargs})
+
+
+def trained(agent, updates=3, **budget):
+    """Return the metrics of some updates."""
+    return [figures for _, figures in agent.updates(total_episodes=EPISODES * updates, **budget)]
+
+
+def largest(metrics, name="train/engine_gap"):
+    return max(each[name] for each in metrics)
 
 
 def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):
