@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import sys
 
 import pytest
 
@@ -84,22 +83,3 @@ def test_verdicts_on_rows_of_each_file(name, tmp_path, monkeypatch):
         assert total > 0
         assert paid == (total - MISSED.get((name, kind), 0) if judged.KINDS[kind] else 0), kind
     assert {kind.split()[0] for kind in result["counts"]} <= {"reference", "stated", "own", "wrong", "echo", "labelled"}
-
-
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["judged", *map(str, arguments)])
-    judged.main()
-
-
-def test_the_command_prints_a_table_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
-    written(tmp_path, "GSM8K", monkeypatch)
-    now = tmp_path / "now.json"
-    run(monkeypatch, tmp_path, "--only", "GSM8K", "--only", "AIME 2024", "--json", now)
-    shown = capsys.readouterr()
-    assert "| GSM8K | 2 | 2 of 2 | 2 of 2 | 2 of 2 | 0 of 10 | 0 of 2 |" in shown.out
-    assert "AIME 2024 is left out" in shown.err and "aime24/test.jsonl is missing" in shown.err
-    before = json.loads(now.read_text())
-    before["data"]["GSM8K"]["counts"] |= {"own": [1, 2], "wrong": [3, 9]}
-    now.write_text(json.dumps(before))
-    run(monkeypatch, tmp_path, "--only", "GSM8K", "--before", now)
-    assert "| 1 → 2 of 2 | 3 of 9 → 0 of 10 |" in capsys.readouterr().out

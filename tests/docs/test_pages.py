@@ -103,17 +103,6 @@ def test_the_commands_of_the_readme_train_a_model_folder_on_a_file_with_a_reward
     assert Path("my-model/config.json").is_file()
 
 
-TAG = re.compile(r"</?(\w+)[^>\n]*>")
-HTML = {"details", "summary", "div", "picture", "source", "img"}
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_tag_of_the_page_is_meant_as_html(name):
-    """A browser shows nothing of the others: what looks like a tag belongs into backticks."""
-    text = re.sub(r"```.*?```|^ {4}.*?$|(`+).+?\1", "", PAGES[name], flags=re.DOTALL | re.MULTILINE)
-    assert set(TAG.findall(text)) <= HTML
-
-
 def test_every_link_leads_to_a_file():
     for page in FILES:
         text = page.read_text(encoding="utf-8")

@@ -8,10 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
-from identity_checks import collect
 from loaded import loaded
-from tiny_models import text_envs, tiny_policy
 
 from rlenv.problems import load_problems
 from rlenv.stream import ProblemStream
@@ -95,14 +92,6 @@ def test_the_reward_of_word_problems_reads_the_last_number_of_texts_and_of_messa
     assert correct([[{"role": "assistant", "content": "#### 2"}]], answer=["#### 2"]) == [1]
 
 
-def test_the_reward_of_long_answers_is_the_share_of_places_that_go_on():
-    share = loaded("examples/long_answers.py").share_in_order
-    whole = "bcda" * 8
-    texts = [whole, whole[:16], "", "b" * 32, "bcd<pad>bcd", "aaaa"]
-    assert share(["a"] * 6, texts) == [1.0, 0.5, 0.0, 1 / 32, 5 / 32, 0.0]
-    assert share(["d", "c"], ["abc", "dab"]) == [3 / 32, 3 / 32]
-
-
 @pytest.mark.parametrize("env", ["CartPole-v1", "TextGen-v0"])
 def test_a_few_updates_of_reinforce_run_and_print_a_finite_loss(env, capsys, monkeypatch):
     example = loaded("examples/reinforce.py")
@@ -126,22 +115,3 @@ def test_the_agents_of_long_answers_train():
     cls, settings = list(example.AGENTS.values())[-1]
     rewards = example.train(cls, {**settings, "num_epochs": 1, "num_minibatches": 1}, updates=1, seed=0)
     assert len(rewards) == 1 and 0 < rewards[0] < 0.3
-
-
-def test_the_scores_of_baseline_noise_along_a_direction_are_those_of_the_gradient(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES / "real_model")
-    example = loaded("examples/real_model/baseline_noise.py")
-    envs = text_envs(4)
-    policy = tiny_policy("llama", envs)
-    rollout = collect(policy, envs, 3)
-    weights = list(policy.parameters())
-    before = [weight.clone() for weight in weights]
-    found = example.scores_along(policy, rollout, seed=5, step=1e-5)
-    assert all(map(torch.equal, before, weights))
-    generator = torch.Generator().manual_seed(5)
-    directions = [torch.randn(weight.shape, generator=generator) for weight in weights]
-    log_probs = policy.evaluate(rollout)["log_probs"]
-    for row, t in rollout.mask.nonzero().tolist():
-        slopes = torch.autograd.grad(log_probs[row, t], weights, retain_graph=True)
-        wanted = sum(float((slope * v).sum()) for slope, v in zip(slopes, directions, strict=True))
-        assert float(found[row, t]) == pytest.approx(wanted, rel=1e-5, abs=1e-5)
