@@ -23,7 +23,7 @@ from ..checks import check_optional_count
 from ..errors import reading
 from ..fsdp import has_part
 from ..policies.base import MODEL, Policy
-from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, traits_of
+from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, takes_tokenizer, traits_of
 from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .learned import train_too
@@ -182,6 +182,9 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
     else:
         env = _missing_env(saved) if env is None else env
         arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
+        if takes_tokenizer(env) and _has_tokenizer(saved):
+            own = {"tokenizer": str(saved.policy.folder / MODEL)}
+            arguments["env_kwargs"] = own | dict(settings.get("env_kwargs") or {})
     if arguments["learning_rate"] is None:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     return arguments
@@ -211,9 +214,12 @@ def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool)
 
 def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
     """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
-    copy = saved.policy.folder / MODEL / "tokenizer_config.json"
     gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
-    return gone and copy.is_file()
+    return gone and _has_tokenizer(saved)
+
+
+def _has_tokenizer(saved: Checkpoint) -> bool:
+    return (saved.policy.folder / MODEL / "tokenizer_config.json").is_file()
 
 
 def _missing_env(saved: Checkpoint) -> MissingEnv:
