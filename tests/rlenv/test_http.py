@@ -69,7 +69,7 @@ QUICK = [kind for kind in KINDS if not kind.startswith(WAITED)]
 def test_a_hostile_server_gets_no_token_time_or_memory_and_its_fault_is_one_line(other, kind, call, monkeypatch):
     monkeypatch.setattr(client, "PAUSES", (0.01, 0.02))
     with HostileServer(kind, other.url) as server:
-        lines = said_to(call, server.url, 0.2 if kind.startswith(WAITED) else 20)
+        lines = said_to(call, server.url, 0.1 if kind.startswith(WAITED) else 20)
         assert all(SECRET in each for each in server.asked)
         assert server.sent < MOST_SENT
     assert not other.asked
@@ -81,8 +81,8 @@ def test_a_hostile_server_gets_no_token_time_or_memory_and_its_fault_is_one_line
 def test_one_deadline_holds_for_a_whole_answer(other, kind):
     """Each drop comes long before the deadline; without one for the whole, the client would read all of them."""
     with HostileServer(kind) as server:
-        with pytest.raises(TimeoutError, match=r"not within 0\.2 s"):
-            ask(server.url, headers={}, seconds=0.2)
+        with pytest.raises(TimeoutError, match=r"not within 0\.1 s"):
+            ask(server.url, headers={}, seconds=0.1)
         assert server.sent < DROPS
 
 

@@ -5,14 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cloudpickle
 import pytest
 from anew import run_anew
 
 from rlenv._scripts import DISTRIBUTION
-from rlenv.verifiers import Isolated, Problem, Verdict, Verifier
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,23 +32,6 @@ def test_the_environment_is_registered_whichever_is_imported_first(first, tmp_pa
     registered, number, torch = registered.split()
     assert registered == "True" and int(number) > 10 and torch == "False" and "Arith" in sample
     assert first == "gymnasium" or heavy == "set()"
-
-
-class Loaded(Verifier):
-    """Pays for each library that its process has imported."""
-
-    alphabet, prompt_length, answer_length = "a", 1, 1
-
-    def verify(self, problem, completion):
-        import sys
-
-        return Verdict(reward=sum(name in sys.modules for name in ("gymnasium", "torch", "click", "transformers")))
-
-
-def test_a_worker_process_imports_neither_gymnasium_nor_torch(request):
-    pool = Isolated(Loaded(), workers=1)
-    request.addfinalizer(pool.close)
-    assert [verdict.reward for verdict in pool.verify_batch([Problem("a")], [""])] == [0.0]
 
 
 FROM_THE_ROOT = """

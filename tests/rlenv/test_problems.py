@@ -58,7 +58,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@drawn(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example([(STRANGE, STRANGE[::-1], STRANGE)])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
 def test_any_text_that_was_written_is_read(tmp_path, name, texts):

@@ -1,6 +1,5 @@
 import math
 import pickle
-import random
 
 import pytest
 import torch
@@ -18,8 +17,7 @@ from transformers import (
 )
 
 from rlenv.tokenizer import character_tokenizer
-from rlenv.verifiers import Arith, Problem, RewardModel, Weighted, make_verifier
-from rlenv.verifiers.wrapping import makes_problems
+from rlenv.verifiers import Problem, RewardModel, make_verifier
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")
@@ -176,12 +174,3 @@ def test_a_model_object_is_not_trained_and_padding_takes_the_tokens_that_there_a
     assert model.config.pad_token_id == (0 if pads else tokenizer.eos_token_id)
     alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
     assert rewards(verifier) == pytest.approx(alone, abs=1e-5)  # dropout is off
-
-
-def test_problems_come_from_a_verifier_beside_it_with_a_weight_of_0():
-    rated, arith = judge("gpt2", 1), Arith(digits=1)
-    beside = Weighted({"arith": {"weight": 0, "digits": 1}, "rated": {"weight": 1, "verifier": rated}})
-    problem = beside.sample(random.Random(3))
-    assert problem == arith.sample(random.Random(3)) and beside.demonstration(problem) == problem.answer
-    assert beside.prompt_length == arith.prompt_length and not makes_problems(rated)
-    assert beside.verify(problem, "3").reward == pytest.approx(rated.verify(problem, "3").reward)
