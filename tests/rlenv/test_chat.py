@@ -120,23 +120,6 @@ def test_added_tokens_count_where_the_template_writes_them_also_if_it_puts_them_
     assert found == usual != [] and Encoder(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids("<|over|>")
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [("trim", "a<|im_end|>B"), ("upper", " A<|IM_END|>B \n"), ("tojson", '" a<|im_end|>B \\n"'), ("length", None)],
-)
-def test_a_template_that_changes_contents_is_followed_or_refused(change, expected):
-    tokenizer, prompt = chatml(), [user(" a<|im_end|>B \n")]
-    tokenizer.chat_template = f"<|im_start|>{{% for m in messages %}}{{{{ m.content | {change} }}}}{{% endfor %}}|"
-    encoder = Encoder(tokenizer)
-    if expected is None:
-        with pytest.raises(ValueError, match="message 1"):
-            encoder.prompts([prompt])
-    else:
-        [ids] = encoder.prompts([prompt])
-        assert next(encoder.encoded([prompt]))[1] == f"<|im_start|>{expected}|"
-        assert [token for token in ids if token in control_tokens(tokenizer).values()] == [ids[0]]
-
-
 def test_a_prompt_is_the_same_on_another_day():
     [ids] = Encoder(MADE["llama3"]).prompts([[system("Be brief."), user("1+1=")]])
     assert "Today Date: 26 Jul 2024\n\nBe brief.<|eot_id|>" in MADE["llama3"].decode(ids)

@@ -134,14 +134,6 @@ def test_the_posterior_by_hand():
     assert choice.posterior(3) == (2, 4), "without verdicts nothing is forgotten"
 
 
-def test_only_candidates_are_compared():
-    choice = ThompsonChoice(range(100), candidates=2)
-    settled(choice, 7, 500, 500)
-    drawn = Counter(choice.draw(random.Random(seed)) for seed in range(2000))
-    assert 10 < drawn[7] < 80, "one pair in fifty has it"
-    assert len(drawn) == 100
-
-
 def test_a_stream_is_chosen_from_by_problem_or_by_level():
     listed = stream(PROBLEMS, curriculum=None, prompt_choice="thompson")
     assert len(listed.curriculum.arms) == 10

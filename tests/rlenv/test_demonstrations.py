@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import pytest
-import torch
 from chat_families import chatml
 from dialogues import Talker
 
@@ -10,16 +9,9 @@ from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 from rlenv.verifiers import Dialogue
 
-MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
-
 
 def task_of(verifier, **kwargs):
     return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
-
-
-def test_a_later_start_goes_on_in_the_stream():
-    whole, part = (demonstrate(TextGenTask(**MIXED), start, 10 - start) for start in (0, 6))
-    assert torch.equal(whole.observations["tokens"][6:], part.observations["tokens"])
 
 
 # Of dialogues: the turns are the verifier's, the replies are what the environment answers.

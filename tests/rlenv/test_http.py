@@ -11,7 +11,7 @@ from diagonal import slow
 from hostile_server import DROPS, KINDS, HostileServer, whole
 
 import rlenv._http as client
-from rlenv._http import ask, bearer, is_address, is_loopback, printable
+from rlenv._http import ask, bearer, is_address, is_loopback
 from rlenv._loop import wait_for
 from rlenv.agents import EngineError
 from rlenv.agents.engines import server as engines
@@ -199,8 +199,3 @@ def test_a_token_that_no_header_can_carry_is_named_and_not_shown(monkeypatch):
         with pytest.raises(ValueError, match=engines.TOKEN) as refused:
             bearer(engines.TOKEN)
         assert SECRET not in str(refused.value)
-
-
-def test_text_of_a_server_is_printable():
-    assert printable("a\x1b[2J\n\tb\u202e\ud800") == "a\\x1b[2J b\\u202e\\ud800"
-    assert len(printable("x" * 10**6)) == 300

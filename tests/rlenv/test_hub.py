@@ -48,17 +48,6 @@ def test_a_single_split_is_divided_by_the_hash_as_a_file_is(tmp_path, monkeypatc
         assert sorted(found["train"] + found["test"]) == sorted(row["prompt"] for row in rows)
 
 
-def test_other_rows_have_another_digest(tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    serve(monkeypatch, tmp_path / "a", "org/sums", SPLITS)
-    first, again = load_problems("hf:org/sums", COLUMNS), load_problems("hf:org/sums", COLUMNS)
-    monkeypatch.undo()
-    serve(monkeypatch, tmp_path / "b", "org/sums", {"train": SPLITS["test"]})
-    other = load_problems("hf:org/sums", COLUMNS)
-    assert first.digest == again.digest != other.digest
-
-
 @pytest.mark.parametrize(
     ("name", "named"),
     [

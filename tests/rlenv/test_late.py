@@ -3,7 +3,6 @@
 Verifiers of local classes go to worker processes by value, which then need not import this file and torch.
 """
 
-import copy
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from rlenv.judge import Exchange, Judge
-from rlenv.slots import LateVerdicts
 from rlenv.vector_env import TextGenVectorEnv, make_vector_env
 from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.tools import WithTools
@@ -126,14 +124,6 @@ def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
     assert first.result(timeout=60)["reward"] == second.result(timeout=60)["reward"] == 1.0
 
 
-def test_a_closed_pool_leaves_nothing_to_wait_for():
-    env = late(2, verifier_workers=1, curriculum=0.5)
-    env.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        futures(env)
-    env.reset(seed=0)
-
-
 # What the curriculum hears: its first level is mastered after 256 successes.
 
 
@@ -147,18 +137,6 @@ def test_a_curriculum_that_is_restored_does_not_hear_of_episodes_from_before():
             env.load_state_dict(state)
         env.reset()
         assert len(env.state_dict()["stream"]["curriculum"]["verdicts"]) == heard
-
-
-def test_a_copy_of_late_verdicts_tells_all_of_them_in_order():
-    heard = []
-    late = LateVerdicts(Judge(batched()), lambda problem, info: heard.append(problem.prompt))
-    problems = [Problem(name, "a") for name in "uvwxyz"]
-    late.submit(problems[:3], ["a"] * 3)
-    late = copy.copy(late)
-    late.submit(problems[3:], ["a"] * 3)[2].result()
-    late.flush()
-    late.flush()
-    assert heard == list("uvwxyz")
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

@@ -70,35 +70,30 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     assert list(load_problems(tmp_path / name)) == expected
 
 
-def test_a_byte_order_mark_windows_line_ends_and_empty_lines_are_no_part_of_a_row(tmp_path):
-    (tmp_path / "p.jsonl").write_bytes(
-        b'\xef\xbb\xbf{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}'
-    )
-    (tmp_path / "p.csv").write_bytes(b"\xef\xbb\xbfprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
-    assert list(load_problems(tmp_path / "p.jsonl")) == list(load_problems(tmp_path / "p.csv")) == SUMS
+BOM = b"\xef\xbb\xbf"
+NOTED = [Problem("1+1=", "2", {"note": "a; b, c"})]
+AS_WRITTEN = {  # a file's ending and contents, and its problems
+    "lines of Windows": (
+        "jsonl",
+        BOM + b'{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}',
+        SUMS,
+    ),
+    "a table of Windows": ("csv", BOM + b"prompt,answer\r\n1+1=,2\r\n\r\n2+3=,5", SUMS),
+    "spaces behind commas": ("csv", b'prompt, answer , note\n1+1=, 2, "a; b, c"\n', NOTED),
+    "a comma in a quoted name": ("csv", b'"a, b",prompt\n, 1+1=\n', [Problem(" 1+1=", metadata={"a, b": ""})]),
+    "semicolons": ("csv", b'prompt;answer;note\n1+1=;2;"a; b, c"\n', NOTED),
+    "semicolons and spaces": ("csv", b'prompt; answer; note\n1+1=; 2; "a; b, c"\n', NOTED),
+    "semicolons and quotes": ("csv", b'"prompt";"answer";"note"\n1+1=;2;"a; b, c"\n', NOTED),
+    "a semicolon in a quoted name": ("csv", b'prompt,"a;b"\n1;1=,2\n', [Problem("1;1=", metadata={"a;b": "2"})]),
+    "a semicolon beside a comma": ("csv", b"prompt,a;b\n1;1=,2\n", [Problem("1;1=", metadata={"a;b": "2"})]),
+    "a semicolon in a prompt": ("csv", b"prompt\n1;1=\n", [Problem("1;1=")]),
+}
 
 
-def test_spaces_behind_the_commas_of_a_csv_file_are_no_part_of_its_names_and_values(tmp_path):
-    (tmp_path / "p.csv").write_text('prompt, answer , note\n1+1=, 2, a\n2+3=, 5, "b, c"\n')
-    expected = [Problem("1+1=", "2", {"note": "a"}), Problem("2+3=", "5", {"note": "b, c"})]
-    assert list(load_problems(tmp_path / "p.csv")) == expected
-    (tmp_path / "p.csv").write_text('"a, b",prompt\n, 1+1=\n')
-    assert load_problems(tmp_path / "p.csv")[0].prompt == " 1+1=", "no name in the header has a space before it"
-
-
-@pytest.mark.parametrize("header", ["prompt;answer;note", "prompt; answer; note", '"prompt";"answer";"note"'])
-def test_semicolons_separate_the_columns_of_a_csv_file_without_a_comma_in_its_header(tmp_path, header):
-    space = " " * header.count("; ")
-    (tmp_path / "p.csv").write_text(f'{header}\n1+1=;{space[:1]}2;{space[:1]}"a; b, c"\n')
-    assert list(load_problems(tmp_path / "p.csv")) == [Problem("1+1=", "2", {"note": "a; b, c"})]
-
-
-def test_semicolons_beside_commas_and_in_quotes_separate_nothing(tmp_path):
-    for header in ('prompt,"a;b"', "prompt,a;b"):
-        (tmp_path / "p.csv").write_text(f"{header}\n1;1=,2\n")
-        assert list(load_problems(tmp_path / "p.csv")) == [Problem("1;1=", metadata={"a;b": "2"})]
-    (tmp_path / "p.csv").write_text("prompt\n1;1=\n")
-    assert list(load_problems(tmp_path / "p.csv")) == [Problem("1;1=")]
+@pytest.mark.parametrize(("ending", "content", "problems"), AS_WRITTEN.values(), ids=AS_WRITTEN)
+def test_files_are_read_as_other_programs_write_them(tmp_path, ending, content, problems):
+    (tmp_path / f"p.{ending}").write_bytes(content)
+    assert list(load_problems(tmp_path / f"p.{ending}")) == problems
 
 
 def test_a_file_is_read_by_the_ending_of_a_link_to_it(tmp_path):  # such as the hub's cache has
@@ -192,6 +187,7 @@ def test_the_splits_of_a_dataset_are_read_and_counted_one_after_the_other(tmp_pa
     mapped = load_problems(tmp_path / "set")
     assert {problem.prompt[:-1]: problem.metadata["split"] for problem in mapped} == splits
     assert [mapped[index].prompt for index in range(9)] == [problem.prompt for problem in mapped]
+    assert mapped.make is not None and list(pickle.loads(pickle.dumps(mapped))) == list(mapped)
     assert mapped.place(4) == f"{str(tmp_path / 'set')!r}, row 2 of 'train'"
 
 
@@ -446,14 +442,13 @@ def test_a_long_list_skips_prompts_when_they_are_met(most, monkeypatch):
     assert posed == [task.stream[n].prompt for n in range(24)]
 
 
-# Files that are mapped into memory, and what a run is resumed with.
+# What a run is resumed with.
 
 
 MANY = [
     {"prompt": f"{n}+{n % 7}=", "answer": str(n + n % 7), "level": 1 + n % 3, "split": (None, "train", "test")[n % 3]}
     for n in range(60)
 ]
-FILES = ["p.jsonl", "p.parquet", "folder"]
 
 
 def write(path, rows):
@@ -461,45 +456,12 @@ def write(path, rows):
     return path
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    return {name: write(folder / name, MANY) for name in FILES}
-
-
-def posed(**settings):
-    """Return what a task says of its problems, poses after verdicts, and warns of."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        task = TextGenTask("exact", test_fraction=0.5, tokenizer="train:260", **settings)
-        found = []
-        for n in range(70):
-            found.append(task.stream[n])
-            task.stream.record(found[-1], n % 3 > 0)
-    encoding = task.encoding
-    limits = encoding.max_prompt_tokens, encoding.max_new_tokens, encoding.skipped_prompts, task.stream.sizes
-    return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
-
-
-@pytest.mark.parametrize("name", ["p.parquet", "folder"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"split": "test", "prompt_template": "{prompt}?"},
-        {"curriculum": 0.5, "max_prompt_tokens": 5},
-        {"prompt_choice": "thompson", "columns": {"answer": "prompt"}},
-    ],
-)
-def test_mapped_problems_are_those_in_memory(files, name, settings):
-    mapped = load_problems(files[name])
-    assert mapped.make is not None and list(pickle.loads(pickle.dumps(mapped))) == list(mapped)
-    assert posed(problems=files[name], **settings) == posed(problems=files["p.jsonl"], **settings)
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
-    [*((name, "file") for name in FILES), *(("p.parquet", change) for change in ("columns", "template", "limit"))],
+    [
+        *((name, "file") for name in ("p.jsonl", "p.parquet", "folder")),
+        *(("p.parquet", change) for change in ("columns", "template", "limit")),
+    ],
 )
 def test_other_problems_are_refused_on_resume(tmp_path, name, change):
     def stream(**settings):

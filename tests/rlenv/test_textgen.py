@@ -99,20 +99,6 @@ def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_arra
     assert reward.tolist() == [0.25, 0.5]
 
 
-@pytest.mark.parametrize("group_size", [1, 3, 5])
-def test_a_restart_begins_a_new_group_and_keeps_to_the_stream_of_its_seed(group_size):
-    env = TextGenVectorEnv(4, verifier="arith", group_size=group_size)
-    streams = {seed: TextGenVectorEnv(12, verifier="arith").reset(seed=seed)[1]["prompt"] for seed in (5, 6)}
-    first, second = env.reset(seed=5)[1], env.reset()[1]
-    begins = first["group"][-1] + 1
-    assert second["group"].tolist() == [begins + slot // group_size for slot in range(4)]
-    for info in (first, second):
-        assert info["prompt"].tolist() == [streams[5][group] for group in info["group"]]
-    some = env.reset(seed=6, options={"reset_mask": [True, True, False, False]})[1]
-    assert some["prompt"][0] == streams[6][0] and some["group"][0] == 0
-    assert env.reset(seed=5)[1]["group"].tolist() == first["group"].tolist()
-
-
 # The task: lengths, alphabet, spaces, and whose prompts are posed.
 
 
@@ -154,19 +140,6 @@ def test_characters_of_listed_problems_and_demonstrations_join_the_alphabet_in_a
         tokenizer = TextGenTask(Boxed(), problems=order, test_fraction=0.0).encoding.tokenizer
         tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         assert tokens == ["<pad>", "<eos>", *"abc", *sorted("zßé🙂字\x00[]")]
-
-
-def test_long_sampled_prompts_are_skipped_and_counted_or_named():
-    class Uneven(Silent):
-        def sample(self, rng):
-            return Problem("".join(rng.choices("abc", k=rng.randint(1, 4))))
-
-    with pytest.warns(UserWarning, match="prompts of more than 2 tokens") as said:
-        task = TextGenTask(Uneven(), max_prompt_tokens=2)
-        lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
-    assert lengths == {1, 2} and len(said) == 1 and 10 < task.encoding.skipped_prompts < 80
-    with pytest.raises(ValueError, match=r"prompt '\w+' has [34] tokens; allowed: 1 to 2"):
-        TextGenTask(Uneven(), max_prompt_tokens=2, long_prompts="error").prompts(range(20))
 
 
 # What is shown: texts and pictures.
@@ -212,6 +185,12 @@ def test_every_picture_has_one_size_and_shows_what_was_written_and_what_came_of_
     assert colored(long[-1], GENERATED) > 0 and colored(long[-1], STOP) > 0, "its end"
     failed = frames_of("6$", verifier=lambda completions: 1 / 0, flag_errors=True, tokenizer=TOKENIZER)[-1]
     assert colored(failed, NEITHER) > 0 == colored(failed, BAD), "no verdict"
+    batched = summing(2, render_mode="rgb_array", max_new_tokens=4)
+    batched.reset(seed=0)
+    for actions in zip(ids("46$"), ids("66$"), strict=True):
+        batched.step(actions)
+    right, wrong = batched.render()
+    assert np.array_equal(right, frames[-1]) and colored(wrong, BAD) > 0 == colored(wrong, GOOD)
 
 
 def test_infos_are_merged_as_gymnasium_merges_them():
@@ -232,17 +211,3 @@ def test_infos_are_merged_as_gymnasium_merges_them():
                 assert ours[key].dtype == column.dtype
                 np.testing.assert_array_equal(ours[key], column)
     assert made["said"][4] is say
-
-
-def test_single_and_batched_draw_the_same():
-    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **SUM, max_new_tokens=4)
-    batched.reset(seed=0)
-    seen = [batched.render()]
-    for actions in zip(ids("46$"), ids("66$"), strict=True):
-        batched.step(torch.tensor(actions))
-        seen.append(batched.render())
-    for right, wrong, both in zip(frames_of("46$"), frames_of("66$"), seen, strict=True):
-        assert np.array_equal(right, both[0]) and np.array_equal(wrong, both[1])
-    assert colored(seen[-1][1], BAD) > 0 == colored(seen[-1][1], GOOD)
-    batched.reset(options={"reset_mask": torch.tensor([False, True])})
-    assert colored(batched.render()[1], BAD) == 0  # the outcome is that of the episode that runs

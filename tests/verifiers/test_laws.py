@@ -3,11 +3,13 @@
 Lint finds nothing, and thoughts and the place of an answer are read alike.
 """
 
+import itertools
 import math
 import warnings
 from functools import cache
 
 import pytest
+from diagonal import slow
 from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -186,27 +188,26 @@ WARNS = [
     "'\\q'", '"\\d"', "1is 1", "1if 2else 3", "0x1for x in y", "1 is 1", "(1)(2)", "[1][2, 3]", "assert (1, 2)",
 ]  # fmt: skip
 SCHEMA = {"patternProperties": {"[[a]": {}}, "propertyNames": {"pattern": "[a||b]"}}
-TASKS = ["reasoning_gym:string_insertion"]  # whose scorer evaluates answers
 WARNED = [
-    *((name, None) for name in (*PURE, "code", "code-feedback", "math", *TASKS)),
-    ("regex", Problem("?", "", {"pattern": "[[a&&b]+"})),
-    ("json_schema", Problem("?", "", {"schema": {"type": "string", "pattern": "[[a]"}})),
-    ("json_schema", Problem("?", "", {"schema": SCHEMA})),
+    *((name, []) for name in (*(name for name in PURE if name != "json_schema"), "code", "math")),
+    slow("reasoning_gym:string_insertion", []),  # whose scorer evaluates answers
+    ("regex", [Problem("?", "", {"pattern": "[[a&&b]+"})]),
+    ("json_schema", [Problem("?", "", {"schema": each}) for each in ({"type": "string", "pattern": "[[a]"}, SCHEMA)]),
 ]
 
 
-@pytest.mark.parametrize(("name", "problem"), WARNED)
-def test_no_verifier_warns_of_what_a_model_wrote(name, problem, monkeypatch):
+@pytest.mark.parametrize(("name", "problems"), WARNED)
+def test_no_verifier_warns_of_what_a_model_wrote(name, problems, monkeypatch):
     """Those who compile it run in worker processes, where a warning would be an error here."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    verifier = make_verifier(name, **({"size": 50} if name in TASKS else {}))
+    verifier = make_verifier(name, **({"size": 50} if name.startswith("reasoning_gym") else {}))
     judge = isolate(verifier, workers=1 if verifier.execution.isolated else None) or verifier
-    problem = problem or verifier.examples()[0]
+    problems = problems or verifier.examples()[:1]
     quoted = [f'"{line}"' for line in WARNS if '"' not in line and "\\" not in line]
     texts = [*WARNS, *quoted, f"[{', '.join(quoted)}]", *(f"${line}$" for line in WARNS)]
-    if name.startswith("code"):
+    if name == "code":
         texts = ["```python\n" + "\n".join(WARNS[-3:]) + "\n```"]
-    for text in texts:
+    for problem, text in itertools.product(problems, texts):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             assert judge.verify(problem, text).status == "ok"

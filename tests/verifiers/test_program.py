@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import json
-import pickle
 import socket
 import sys
 import threading
@@ -12,7 +11,7 @@ import cloudpickle
 import gymnasium as gym
 import programs
 import pytest
-from processes import MARK, eventually, kill_all, new_mark, processes_of
+from processes import eventually
 from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, calling, say, user
 
 import rlenv  # noqa: F401
@@ -91,22 +90,15 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
 
 
 @pytest.fixture
-def worker(monkeypatch):
-    """Return a function that makes worker processes; none is left afterwards."""
-    mark, made = new_mark(), []
-    monkeypatch.setenv(MARK, mark)
+def worker(request):
+    """Return a function that makes worker processes, which test_pool.py sees end."""
 
     def make(program, timeout=30.0):
-        made.append(Isolated(program, workers=1, timeout=timeout))
-        return made[-1]
+        pool = Isolated(program, workers=1, timeout=timeout)
+        request.addfinalizer(pool.close)
+        return pool
 
-    try:
-        yield make
-        for each in made:
-            each.close()
-        assert eventually(lambda: not processes_of(mark), 20)
-    finally:
-        kill_all(mark)
+    return make
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found and cleared away with Linux's means")
@@ -122,18 +114,6 @@ def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
         said[-1].reply = reply.content
         (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")], False)]))
     assert reply.verdict.status == status and all(word in reply.verdict.reason for word in words)
-
-
-def test_worker_processes_repeat_the_program(worker):
-    program = Program(agent)
-    problem, pool = program.opened(SUM), worker(program)
-    first, last = turn("calculator(1+1)", [CALL]), turn("2")
-    (reply,) = (each.result(60) for each in pool.ask([(problem, [first], False)]))
-    first.reply = reply.content
-    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last], False)]))
-    assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
-    (spent,) = (each.result(60) for each in pool.ask([(problem, [first], True)]))
-    assert spent.verdict == Verdict(0.0)
 
 
 def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
@@ -478,8 +458,3 @@ def test_keys_are_of_one_episode():
     first.next()
     assert program.dialogue(SUM).reply(turn("2")).verdict == Verdict(401.0) and len(set(keys)) == 2
     first.close()
-
-
-def test_a_program_is_pickled_by_its_settings():
-    program = pickle.loads(pickle.dumps(Program(agent, turns=3, timeout=5)))
-    assert (program.turns.max_turns, program.execution.timeout, program.solve) == (3, 5.0, agent)

@@ -12,8 +12,7 @@ from rlenv.verifiers import ReasoningGym, make_verifier
 from rlenv.verifiers.builtin.reasoning_gym import ALIKE, EXPRESSIONS, SAME, TARGETS, is_formula
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
-SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",
-        "mini_sudoku", "pool_matrix", "spell_backward", "syllogism", "time_intervals", "word_sorting"]  # fmt: skip
+SOME = ["chain_sum", "complex_arithmetic", "polynomial_equations", "pool_matrix", "syllogism", "word_sorting"]
 
 
 @pytest.fixture(autouse=True)
