@@ -113,9 +113,9 @@ ONCE = {number.name: partial(send, number, 1) for number in NUMBERS}
 TWICE = {f"{number.name} twice": partial(send, number, 2) for number in NUMBERS}
 BREAKS = {**ONCE, **TWICE, "kill": kill, "full disk": fill_disk}
 FEW = [("evaluation", "SIGTERM"), ("training", "SIGINT twice"), ("saving CartPole", "kill")]
-FEW += [("later in training", "kill"), ("tensors of CartPole", "full disk")]
+FEW += [("tensors of CartPole", "full disk")]
 MANY = [*itertools.product(list(PLACES)[:7], [*ONCE, *TWICE]), *((place, "kill") for place in (*UNSAVED, "saving"))]
-MANY += [("tensors", "full disk")]
+MANY += [("later in training", "kill"), ("tensors", "full disk")]
 
 
 @pytest.mark.parametrize(("place", "how"), [*FEW, *(slow(*each) for each in MANY if each not in FEW)])

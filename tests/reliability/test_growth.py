@@ -23,7 +23,7 @@ TEXT = {"verifier": "length:4", "problems": ["a", "b"], "test_fraction": 0.0, "v
 proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what /proc lists")
 
 
-@pytest.mark.parametrize("updates", [10_000, 10_001, 15_000, 20_000, 77_777, 320_000])
+@pytest.mark.parametrize("updates", [10_000, 10_001, 77_777])
 def test_the_log_grows_with_the_logarithm_of_the_updates(updates):
     written = [update for update in range(1, updates + 1) if update % thinned(1, update) == 0]
     assert len(written) <= 10_000 + 5_000 * math.log2(updates / 10_000)

@@ -21,8 +21,10 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(pole_run,
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(path, copy)
     (folder / ".lock").touch()
+    (folder / "notes.txt").write_text("mine")
     first, *_ = done("train", "--resume", folder, "--json").stderr.splitlines()
     assert differences(everything(pole_run), everything(folder)) == []
+    assert (folder / "notes.txt").read_text() == "mine"
     assert first == f"'{folder}' has no checkpoint yet: the run starts again from its beginning"
 
 

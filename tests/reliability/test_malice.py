@@ -149,7 +149,6 @@ TEXT = {
     ),
     "configuration names a verifier": (config(verifier=SHOUT), TRUST),
     "configuration trusts itself": (config(verifier=SHOUT, trust=True), TRUST),
-    "configuration trusts its checkpoint": (config(verifier=SHOUT, trust=True), TRUST),
     "configuration names a model": (
         lambda run, ran: (
             shutil.copytree(run / MODEL, run / "model"),
@@ -288,12 +287,10 @@ def test_nonsense_is_one_line(plant, folder):
 
 POLICY_FILE = {  # of which world, and what it holds
     "no JSON": ("CartPole", "{"),
-    "nothing": ("CartPole", "{}"),
     "no name of a policy": ("CartPole", {"name": 3}),
     "no network": ("CartPole", {"network": [1]}),
     "a temperature": ("TextGen", {"temperature": None}),
     "a type": ("TextGen", {"dtype": "float31"}),
-    "a switch": ("TextGen", {"merge_rows": "x"}),
     "another setting": ("TextGen", {"nonsense": 1}),
 }
 

@@ -3,11 +3,9 @@
 import errno
 import json
 import os
-import shutil
 import signal
 
 import pytest
-from diagonal import slow
 from inprocess import error_of, result_of
 from inprocess import run as invoke
 from runs import arguments, content, differences, everything, scalars, table
@@ -42,8 +40,6 @@ def run(pole_copy):
         (["--gamma", 0.5], "no --gamma"),
         (["--seed", 4], "3"),
         (["--agent", "a2c"], "ppo"),
-        (["--env", "Acrobot-v1"], "CartPole-v1"),
-        (["--kl-coef", 0.1], "0.05"),
         (["--agent-arg", "num_epochs=3"], "{'num_epochs': 2, 'num_minibatches': 2}"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -72,27 +68,6 @@ def test_a_finished_run_is_extended(run, tmp_path):
     done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--episodes", 40, "--log-dir", long))
     assert differences(everything(long), everything(run)) == []
     assert json.loads((run / "config.json").read_text())["episodes"] == 40
-
-
-def test_a_run_that_starts_again_removes_no_file_of_the_user(run):
-    for path in [*run.glob("checkpoint*"), run / "best"]:
-        shutil.rmtree(path)
-    (run / "notes.txt").write_text("mine")
-    (run / ".checkpoint-new").mkdir()
-    rows = len(table(run))
-    result = done("train", "--resume", run)
-    assert result["episodes"] == 32 and len(table(run)) == rows
-    assert (run / "notes.txt").read_text() == "mine"
-
-
-def test_a_run_is_resumed_by_its_own_command(tmp_path, text_run):
-    small = ["--sft-steps", 1, "--sft-examples", 2, "--eval-episodes", 2, "--verifier-arg", "digits=1"]
-    assert invoke("sft", *small, "--log-dir", tmp_path / "sft", "--device", "cpu").exit_code == 0
-    before = content(tmp_path / "sft")
-    line = refusal("train", "--resume", tmp_path / "sft")
-    assert "is a run of rlenv sft" in line and line.endswith(f"rlenv train --model {tmp_path / 'sft'} --sft-steps 0")
-    assert content(tmp_path / "sft") == before
-    assert f"rlenv train --resume {text_run}" in refusal("sft", "--resume", text_run)
 
 
 def checkpoints(run):
@@ -138,15 +113,13 @@ def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
 
 
-@pytest.mark.parametrize("schedule", ["linear", slow("constant")])
-def test_another_learning_rate_is_used_by_the_schedule_too(schedule, tmp_path):
+def test_another_learning_rate_is_used_by_the_schedule_too(tmp_path):
     run = tmp_path / "run"
-    done(*arguments("CartPole", "reinforce", "--lr-schedule", schedule, "--episodes", 16, "--log-dir", run))
+    done(*arguments("CartPole", "reinforce", "--lr-schedule", "linear", "--episodes", 16, "--log-dir", run))
     done("train", "--resume", run, "--episodes", 32, "--learning-rate", 0.25)
     rates = [float(row["train/learning_rate"]) for row in table(run) if row["train/learning_rate"]]
-    assert rates[-1] == pytest.approx(0.25 * (1 - 28 / 32 if schedule == "linear" else 1)) and rates[0] < 0.1
+    assert rates[-1] == pytest.approx(0.25 * (1 - 28 / 32)) and rates[0] < 0.1
     assert json.loads((run / "config.json").read_text())["learning_rate"] == 0.25
-    done("train", "--resume", run, "--episodes", 36)
     assert Agent.load(run / "checkpoint", device="cpu").learning_rate == 0.25
 
 
@@ -154,8 +127,6 @@ def test_minutes_between_checkpoints_replace_updates(run):
     done("train", "--resume", run, "--episodes", 48, "--save-every", 60)
     assert checkpoints(run) == [12, 8]
     assert "save_every_updates" not in json.loads((run / "config.json").read_text())
-    line = refusal("train", "--resume", run, "--episodes", 56, "--save-every", 60, "--save-every-updates", 1)
-    assert line == "Error: --save-every and --save-every-updates exclude each other"
 
 
 def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_copy, monkeypatch):
@@ -195,35 +166,35 @@ def test_a_lock_is_not_held_by_a_child(tmp_path):
     os.close(write)
 
 
-@pytest.mark.parametrize("stop", ["kill", "signal"])
-def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(stop, tmp_path, monkeypatch):
+def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     """Of a file, in epochs; three steps of eight are taken before the stop, with a checkpoint after each."""
     rows = [{"prompt": f"{number}+1=", "answer": str(number + 1)} for number in range(20)]
     (tmp_path / "sums.json").write_text(json.dumps(rows))
     small = ["--problems", tmp_path / "sums.json", "--epochs", 2, "--sft-batch-size", 4, "--save-every", 0]
     small += ["--max-new-tokens", 4, "--device", "cpu", "--log-dir"]
-    whole = done("sft", *small, tmp_path / "whole")
-    taken, backward = [], WarmStart._backward
+    straight = tmp_path / "straight"
+    whole, backward = done("sft", *small, straight), WarmStart._backward
+    line = refusal("train", "--resume", straight)
+    assert "is a run of rlenv sft" in line and line.endswith(f"rlenv train --model {straight} --sft-steps 0")
+    for stop in ("kill", "signal"):
+        taken, half = [], tmp_path / stop
 
-    def stopped(self, shown):
-        taken.append(len(shown))
-        if len(taken) == 4 and stop == "kill":
-            raise KeyboardInterrupt
-        if len(taken) == 3 and stop == "signal":
-            os.kill(os.getpid(), signal.SIGINT)
-        return backward(self, shown)
+        def stopped(self, shown, stop=stop, taken=taken):
+            taken.append(len(shown))
+            if len(taken) == 4 and stop == "kill":
+                raise KeyboardInterrupt
+            if len(taken) == 3 and stop == "signal":
+                os.kill(os.getpid(), signal.SIGINT)
+            return backward(self, shown)
 
-    monkeypatch.setattr(WarmStart, "_backward", stopped)
-    half = tmp_path / "half"
-    assert invoke("sft", *small, half).exit_code == 130
-    assert refusal("sft", "--resume", half, "--epochs", 3).startswith("Error: --epochs 3 is not what the run began")
-    before = len(taken)
-    again = done("sft", "--resume", half)
-    assert len(taken) - before == whole["steps"] - 3
-    assert {**whole, "seconds": 0, "run_dir": ""} == {**again, "seconds": 0, "run_dir": ""}
-    weights = [
-        weights_digest(Agent.load(path / "checkpoint", device="cpu").policy) for path in (tmp_path / "whole", half)
-    ]
-    assert weights[0] == weights[1]
-    assert scalars(half) == scalars(tmp_path / "whole"), "no step of the loss twice"
-    assert "is complete" in refusal("sft", "--resume", half)
+        monkeypatch.setattr(WarmStart, "_backward", stopped)
+        assert invoke("sft", *small, half).exit_code == 130
+        assert refusal("sft", "--resume", half, "--epochs", 3).startswith("Error: --epochs 3 is not what the run began")
+        before = len(taken)
+        again = done("sft", "--resume", half)
+        assert len(taken) - before == whole["steps"] - 3
+        assert {**whole, "seconds": 0, "run_dir": ""} == {**again, "seconds": 0, "run_dir": ""}
+        digests = {weights_digest(Agent.load(path / "checkpoint", device="cpu").policy) for path in (straight, half)}
+        assert len(digests) == 1, stop
+        assert scalars(half) == scalars(straight), "no step of the loss twice"
+        assert "is complete" in refusal("sft", "--resume", half)

@@ -40,7 +40,7 @@ def compared(tmp_path_factory):
 
 
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
-    folder, report, _ = compared
+    folder, report, said = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
     assert warm["steps"] == 2
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
@@ -51,10 +51,6 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
         assert (config["group_size"], config["verifier_kwargs"]) == (4, {"digits": 1})
-
-
-def test_the_table_is_a_file_beside_the_page_and_the_command_says_so(compared):
-    folder, report, said = compared
     assert [row["agent"] for row in report["rows"]] == ["before training", "reinforce", "rloo"]
     assert all(str(folder / name) in said for name in ("report.html", "report.json"))
 
@@ -131,28 +127,21 @@ def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monke
     assert wanted.items() <= run.items()
 
 
-def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
+def test_a_folder_is_extended_by_one_comparison_at_a_time_and_no_run_that_still_writes_is_deleted(
+    tmp_path, monkeypatch
+):
+    """A run may outlive its comparison, as after `kill -9`."""
     folder = tmp_path / "run"
-    jobs_of(monkeypatch, *POLE, "--seeds", 1, "--log-dir", folder)
+    given = [*POLE, "--seeds", 1, "--log-dir", folder]
+    jobs_of(monkeypatch, *given)
+    with Lock(folder / ".lock", "busy"):
+        assert "another rlenv compare is running in" in error_of(compare(*given))
     jobs_of(monkeypatch, *POLE[:3], "ppo", "--seeds", 2, "--log-dir", folder)
     settings = json.loads((folder / "compare.json").read_text())
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
-
-
-def test_two_comparisons_do_not_share_a_folder(tmp_path, monkeypatch):
-    given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
-    jobs_of(monkeypatch, *given)
-    with Lock(tmp_path / "run" / ".lock", "busy"):
-        assert "another rlenv compare is running in" in error_of(compare(*given))
-
-
-def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
-    """As after `kill -9` of the comparison."""
-    given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
-    jobs_of(monkeypatch, *given)
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-    (tmp_path / "run" / "rloo" / "seed-0").mkdir()
-    with Lock(tmp_path / "run" / "rloo" / "seed-0" / ".lock", "busy"):
+    (folder / "rloo" / "seed-0").mkdir()
+    with Lock(folder / "rloo" / "seed-0" / ".lock", "busy"):
         report = result_of(compare(*given, "--json"), code=1)
     assert "another run is writing" in report["failed"][0]["error"]
 
@@ -169,26 +158,16 @@ ECHO = ["--verifier", "exact", "--max-new-tokens", 4, "--agents", "rloo", "--see
 ECHO += ["--model", "tiny", "--episodes", 8, "--episodes-per-update", 8, "--eval-episodes", 40]
 
 
-@pytest.fixture
-def letters(tmp_path):
-    """Return a file of four problems, and the options."""
+def test_a_split_without_problems_is_refused_and_the_table_says_of_how_many_it_is(tmp_path, monkeypatch):
     file = tmp_path / "letters.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{letter}>", "answer": letter}) + "\n" for letter in "abcd"))
-    return file, [*ECHO, "--problems", file, "--log-dir", tmp_path / "run"]
-
-
-def test_a_split_without_problems_is_refused_before_anything_is_trained(letters, tmp_path):
-    letters[0].write_text('{"prompt": "a>"}\n{"prompt": "c>"}\n')
-    assert "none of the 2 problems is in the test split" in error_of(compare(*letters[1]))
-    assert not (tmp_path / "run").exists()
-
-
-def test_table_and_page_say_of_how_many_problems_they_are(letters, tmp_path, monkeypatch):
+    file.write_text('{"prompt": "a>", "answer": "a"}\n{"prompt": "c>", "answer": "c"}\n')
+    given = [*ECHO, "--problems", file, "--log-dir", tmp_path / "run"]
+    assert "none of the 2 problems is in the test split" in error_of(compare(*given))
+    assert not (tmp_path / "run").exists(), "nothing was trained"
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-    report = result_of(compare(*letters[1], "--test-fraction", 0, "--json", "--report"))
-    assert [row["problems"] for row in report["rows"]] == [4, 4]
+    report = result_of(compare(*given, "--test-fraction", 0, "--json"))
+    assert [row["problems"] for row in report["rows"]] == [2, 2]
     assert "| problems |" in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
-    assert "on 4 training problems" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 # Statistics and table.

@@ -30,10 +30,3 @@ train --task gsm --ask --verifier countd | countdown
 def test_a_name_is_completed(line):
     typed, expected = line.split(" | ")
     assert completed(*typed.split()) == [(name, "plain") for name in expected.split()]
-
-
-def test_an_environment_variable_asks_for_the_script_of_a_shell(monkeypatch, capsys):
-    monkeypatch.setenv("_RLENV_COMPLETE", "bash_source")
-    with pytest.raises(SystemExit):
-        main([], prog_name="rlenv")
-    assert "complete -o nosort -F _rlenv_completion rlenv" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
 from rlenv._scripts.config.arguments import env_arguments
-from rlenv._scripts.config.base import Config, options_of
+from rlenv._scripts.config.base import Config
 from rlenv._settings import declared_by
 from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
@@ -84,13 +84,6 @@ def test_the_settings_of_an_agent_are_checked_before_it_is_made():
             GRPO.config(**wrong)
 
 
-def test_a_misspelled_setting_of_a_named_agent_has_a_suggestion_among_all_its_settings(tmp_path):
-    config = rlenv.TrainConfig(agent="rloo", settings={"learning_rat": 1.0}, log_dir=tmp_path / "run", **SMALL)
-    with pytest.raises(ValueError, match=r"'learning_rat'; did you mean 'learning_rate'\?.*kl_coef"):
-        rlenv.train(config)
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_layers_of_an_adapter_may_be_a_list(tmp_path):
     (tmp_path / "job.yaml").write_text("lora_rank: 2\nlora_targets: [q_proj, v_proj]\n")
     for config in (
@@ -109,8 +102,6 @@ def test_agents_are_compared_from_python(tmp_path, monkeypatch):
     assert [row["agent"] for row in compared.report["rows"]] == ["reinforce", "rloo"]
     assert all(run["timesteps"] >= 64 for run in compared.report["runs"])
     assert compared.files[0].read_text().startswith("# CartPole-v1")
-    again = rlenv.compare(rlenv.CompareConfig(agents="reinforce", log_dir=tmp_path / "both", **few))
-    assert again.report["runs"] == compared.report["runs"], "finished runs are kept"
 
 
 def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
@@ -153,9 +144,7 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
         ({"seed": -1}, "seed"),
         ({"env_kwargs": 3}, "env_kwargs"),
         ({"log_dir": 3}, "log_dir must be a path"),
-        ({"log_dir": "\ud800"}, "UTF-8"),
         ({"settings": 3}, "settings must be a table"),
-        ({"seed": 1e30}, "at most 9223372036854775807"),
         ({"learning_rate": 1.0}, "learning_rate is a setting of the agent"),
         ({"sead": 1}, "did you mean 'seed'"),
         ({"model": torch.nn.Sequential(torch.nn.Identity())}, "model must be a text, got Sequential.*Identity"),
@@ -170,9 +159,8 @@ def test_a_wrong_value_in_python_is_one_line(given, named):
     assert "\n" not in str(raised.value)
 
 
-OF_TEXT = [("curriculum", 1.5), ("test_fraction", -0.5), ("long_prompts", "cut"), ("max_turns", 0)]
-OF_TEXT += [("prompt_choice", "best"), ("verifier_timeout", 0.0), ("verifier_workers", -1), ("system_prompt", " ")]
-WRONG = [("episodes", 0), ("save_every", -1.5), ("track", "nobody"), ("sft_examples", 2.5), ("sft_learning_rate", 0.0)]
+OF_TEXT = [("curriculum", 1.5), ("long_prompts", "cut"), ("verifier_timeout", 0.0), ("system_prompt", " ")]
+WRONG = [("episodes", 0), ("save_every", -1.5), ("track", "nobody"), ("sft_examples", 2.5)]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG + OF_TEXT)
@@ -215,12 +203,9 @@ def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
     ("call", "config", "fields"),
     [
         (rlenv.train, {"log_dir": "full"}, "overwrite=True"),
-        (rlenv.train, {"env_id": "CartPole-v1", "verifier": "arith"}, "verifier=..."),
         (rlenv.train, {"eval_episodes": 0, "eval_every": 1}, "eval_episodes=..., eval_every=..."),
         (rlenv.train, {"problems": []}, ""),
         (rlenv.sft, {"epochs": 1}, "epochs=..., problems=..., sft_steps=..."),
-        (rlenv.evaluate, {"runs": ["a", "b"], "out": "c.jsonl"}, "out=..."),
-        (rlenv.compare, {"agents": "rloo,distillation"}, "agents=..."),
     ],
 )
 def test_an_error_that_names_options_says_what_they_are_in_python(call, config, fields, tmp_path, monkeypatch):
@@ -233,12 +218,6 @@ def test_an_error_that_names_options_says_what_they_are_in_python(call, config, 
     assert getattr(error.value, "__notes__", []) == [f"In Python: {fields}"] * bool(fields)
 
 
-def test_a_plan_is_not_a_run(tmp_path):
-    with pytest.raises(ValueError, match=r"dry_run.*rlenv train --dry-run"):
-        rlenv.train(rlenv.TrainConfig(**{**SMALL, "sft_steps": 0}, dry_run=True, log_dir=tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_policy_is_warmed_up_and_evaluated_from_python(tmp_path):
     few = {"verifier_kwargs": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
     warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
@@ -248,27 +227,39 @@ def test_a_policy_is_warmed_up_and_evaluated_from_python(tmp_path):
     assert figures["episodes"] == 3 and figures["split"] == "test"
 
 
-@pytest.mark.parametrize("own", [{"verifier": len}, {"verifier": "exact", "problems": ["1>", "2>"]}])
-def test_a_comparison_refuses_objects_that_its_processes_cannot_get(own, tmp_path):
-    with pytest.raises(ValueError, match=f"compare starts processes.*{[*own][-1]} is an object"):
-        rlenv.compare(rlenv.CompareConfig(agents="rloo", episodes=8, log_dir=tmp_path / "runs", **own))
-    assert not (tmp_path / "runs").exists()
+REFUSED = {  # the job, its config, and what the error says
+    "a plan": (rlenv.train, rlenv.TrainConfig(**{**SMALL, "sft_steps": 0}, dry_run=True), "rlenv train --dry-run"),
+    "a misspelled setting": (
+        rlenv.train,
+        rlenv.TrainConfig(agent="rloo", settings={"learning_rat": 1.0}, **SMALL),
+        r"'learning_rat'; did you mean 'learning_rate'\?.*kl_coef",
+    ),
+    "an object for other processes": (
+        rlenv.compare,
+        rlenv.CompareConfig(agents="rloo", episodes=8, verifier=len),
+        "compare starts processes.*verifier is an object",
+    ),
+    "a list for other processes": (
+        rlenv.compare,
+        rlenv.CompareConfig(agents="rloo", episodes=8, verifier="exact", problems=["1>", "2>"]),
+        "compare starts processes.*problems is an object",
+    ),
+    "an evaluation of nothing": (rlenv.evaluate, rlenv.EvaluateConfig(runs=[], device="cpu"), "runs is empty"),
+}
 
 
-def test_an_evaluation_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="runs is empty"):
-        rlenv.evaluate(rlenv.EvaluateConfig(runs=[], device="cpu"))
-
-
-@pytest.mark.parametrize("cls", [rlenv.TrainConfig, rlenv.SftConfig, rlenv.EvaluateConfig, rlenv.CompareConfig])
-def test_every_option_has_a_help_and_a_field_or_a_setting(cls):
-    for name, option in options_of(cls).items():
-        assert option.help and option.heading, name
-    assert all(f"\n    {name}: " in cls.__doc__ for name in declared_by(cls))
+@pytest.mark.parametrize(("job", "config", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_job_that_cannot_be_done_is_refused_and_makes_no_folder(job, config, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=said):
+        job(config)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_config_says_itself_that_it_is_a_dataclass():
     """Jedi, which completes in Jupyter, counts the fields of those classes alone; pyright and mypy ask their base."""
+    public = rlenv.TrainConfig, rlenv.SftConfig, rlenv.EvaluateConfig, rlenv.CompareConfig
+    assert all(f"\n    {name}: " in cls.__doc__ for cls in public for name in declared_by(cls))
     classes = [Config]
     for cls in classes:
         classes += [each for each in cls.__subclasses__() if each not in classes]

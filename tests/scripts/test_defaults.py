@@ -57,6 +57,3 @@ def test_an_option_is_declared_in_one_place(tmp_path):
     assert imitating[-2:] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()
-
-
-# The command that continues a run asks for trust exactly if it imports a module of the user's.

@@ -199,18 +199,12 @@ def test_the_command_prints_what_it_finds_and_its_exit_code_follows_the_gravest(
     assert codes == [bool(rule), severity == "error"]
 
 
-def test_a_run_says_each_warning_once_and_before_it_trains(tmp_path):
-    small = ["--episodes", 48, "--episodes-per-update", 8, "--eval-episodes", 8, "--eval-every", 4, "--sft-steps", 0]
-    options = ["--agent", "ppo", "--log-interval", 2, "--log-dir", tmp_path / "run"]
-    said, history = done("train", *small, *options).stderr, read_run(tmp_path / "run")
-    before, after = said.split("wrong answers alone teach nothing")
-    assert "before:" in before and "after:" in after
-    named = re.findall(r"\[([a-z-]+)\]$", said, re.MULTILINE)
-    assert len(named) == len(set(named)) and set(named) >= names(history)
-
-
-def test_the_command_says_in_its_options_and_once_that_nothing_is_right_at_the_start(tmp_path):
-    small = ["--episodes", 256, "--episodes-per-update", 64, "--eval-episodes", 0, "--sft-steps", 0]
+def test_a_run_says_each_warning_once_in_its_options_and_as_soon_as_it_is_known(tmp_path):
+    small = ["--episodes", 256, "--episodes-per-update", 64, "--eval-episodes", 8, "--sft-steps", 0]
     said = done("train", *small, "--agent", "grpo", "--log-interval", 1, "--log-dir", tmp_path / "run").stderr
-    assert said.count("[no-signal]") == 1 and "--sft-steps" in said and "rlenv.agents.warm_start" not in said
-    assert "up to update 3" in said  # as soon as it is known, and not after ten updates
+    before, after = said.split("wrong answers alone teach nothing")
+    assert "before:" in before and "after:" in after, "said before it trains"
+    assert "up to update 3" in after, "and not after ten updates"
+    assert "--sft-steps" in after and "rlenv.agents.warm_start" not in said
+    named = re.findall(r"\[([a-z-]+)\]$", said, re.MULTILINE)
+    assert "no-signal" in named and len(named) == len(set(named)) and set(named) >= names(read_run(tmp_path / "run"))

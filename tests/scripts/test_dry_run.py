@@ -6,12 +6,9 @@ import re
 import pytest
 import torch
 from inprocess import run
-from transformers import LlamaConfig
 
 from rlenv._scripts.jobs import memory_plan
 from rlenv.agents import Agent, processes
-from rlenv.tokenizer import character_tokenizer
-from rlenv.verifiers import make_verifier
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 
@@ -103,23 +100,6 @@ def test_a_plan_for_processes_is_that_of_the_processes(monkeypatch):
     monkeypatch.setattr(processes, "rank", lambda: 0)
     real = planned(*MANY, "--device", "cpu", "--shard")
     assert real | {"available": 0} == shards | {"available": 0}
-
-
-@pytest.mark.slow
-def test_seven_billion_parameters_on_eight_gpus(tmp_path):
-    """The figures of docs/scaling.md: 18 bytes per parameter in bfloat16, an eighth of them with --shard."""
-    heads = {"num_attention_heads": 28, "num_key_value_heads": 4}  # Qwen2.5-7B's sizes
-    config = LlamaConfig(vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, **heads)
-    config.save_pretrained(tmp_path)
-    character_tokenizer(make_verifier("arith").alphabet).save_pretrained(tmp_path)
-    options = [*MANY, "--model", tmp_path, "--plan-processes", 8, "--plan-memory", "80G", "--dtype", "bfloat16"]
-    alone = dry_run("--json", *options)
-    plan = json.loads(alone.stdout)
-    assert plan["remedies"].keys() == {*EVERY}
-    held = sum(plan["bytes"][name] for name in ("weights", "gradients", "optimizer"))
-    assert held == 18 * plan["parameters"] and "80.00 GiB" in alone.stderr and "8 processes" in alone.stderr
-    shards = planned("--shard", *options)
-    assert shards["remedies"] == {} and shards["peaks"]["optimizer step"] < 80 * 2**30 / 3
 
 
 def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(tmp_path, monkeypatch):

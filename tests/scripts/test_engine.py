@@ -99,11 +99,9 @@ def test_arguments_that_only_the_configuration_names_need_trust(copied, started)
     line = error_of(run(*resume))
     assert "config.json' names --engine-arg" in line and "--trust or --engine-arg" in line and "block_size" in line
     assert started == []
-    done(*resume, *ENGINE)
+    done(*resume, *ENGINE[:-1], "block_size=32")
     done("train", "--resume", copied, "--episodes", 32, "--trust")
-    assert started == [{"block_size": 16}] * 2
-    done("train", "--resume", copied, "--episodes", 40, "--engine-arg", "block_size=32")
-    assert started[2:] == [{"block_size": 32}]
+    assert [each["block_size"] for each in started] == [32, 32], "what is given is kept"
 
 
 def test_an_address_that_only_the_configuration_names_needs_trust(copied, started):

@@ -91,7 +91,7 @@ def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, mo
     assert (figures["episodes"], figures["unjudged_problems"], figures["problems"]) == (3, 1, 4)
 
 
-def test_samples_add_their_figures_and_every_completion_is_kept(folder):
+def test_samples_add_their_figures_and_an_evaluation_has_a_file_of_every_completion_of_its_own(folder, tmp_path):
     figures = result_of(folder, *SAMPLED)
     assert list(figures["sampled"]["pass_at_k"]) == list(figures["sampled"]["maj_at_k"]) == ["1", "2", "4"]
     rows = rows_in(figures["completions"])
@@ -102,39 +102,19 @@ def test_samples_add_their_figures_and_every_completion_is_kept(folder):
     assert {one["prompt"] for one in rows[:6]} == {one["prompt"] for one in rows[6:]}
     assert all(str(sum(map(int, one["prompt"].rstrip("=").split("+")))) == one["answer"] for one in rows)
     assert all(one["success"] == (one["completion"] == one["answer"]) for one in rows)
-
-
-def test_an_evaluation_has_a_file_of_its_own_and_replaces_no_other_unasked(folder, tmp_path):
-    first = result_of(folder, *SAMPLED)
-    assert result_of(folder, *SAMPLED, "--seed", 1)["completions"] != first["completions"]
-    greedy = result_of(folder, "--episodes", 6, "--device", "cpu")
-    assert greedy == {name: first[name] for name in greedy}
-    before = Path(first["completions"]).read_bytes()
-    outcome = run("evaluate", folder, *SAMPLED)
-    assert "samples from the test split" in outcome.stderr and "| pass@4" in outcome.stdout
-    assert Path(first["completions"]).read_bytes() == before, "the same again"
+    file, again = Path(figures["completions"]), run("evaluate", folder, *SAMPLED)
+    assert "samples from the test split" in again.stderr and "| pass@4" in again.stdout
+    assert rows_in(file) == rows, "the same again"
     changed = shutil.copytree(folder, tmp_path / "changed")
     name(changed, num_updates=7)
     asked = ("--episodes", 2, "--samples", 1, "--device", "cpu")
-    files = [Path(result_of(each, *asked)["completions"]).name for each in (folder, changed)]
-    assert files[0] != files[1], "another checkpoint"
+    others = ((folder, *asked), (folder, *asked, "--seed", 1), (changed, *asked))
+    files = {Path(result_of(*other)["completions"]).name for other in others}
+    assert len({file.name, *files}) == 4, "other options, another seed, another checkpoint"
     asked = ("evaluate", folder, "--episodes", 2, "--out", tmp_path / "mine.jsonl")
     done(*asked)
     assert "--overwrite" in error_of(run(*asked))
     done(*asked, "--overwrite")
-
-
-def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    problems = [{"prompt": f"{n}+{n}=", "answer": str(2 * n), "split": "test"} for n in range(10, 14)]
-    Path("sums.json").write_text(json.dumps(problems))
-    task = ("--verifier", "exact", "--problems", "sums.json", "--max-prompt-tokens", 6, "--max-new-tokens", 4)
-    figures = result_of(folder / "checkpoint" / "policy" / "model", *task, *SAMPLED)
-    assert figures["problems"] == 4  # no problem twice, although --episodes is 6
-    assert figures["completions"].startswith("evaluations")
-    assert {one["prompt"] for one in rows_in(figures["completions"])} == {one["prompt"] for one in problems}
-    again = result_of(folder, *task, *SAMPLED)  # the same model, and the same verifier, of a run
-    assert again["sampled"] == figures["sampled"]
 
 
 def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path):
@@ -157,16 +137,16 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     assert not out.exists() and not out.with_suffix(".json").exists()
 
 
-def test_one_config_serves_a_model_and_the_run_of_its_precision(folder, tmp_path):
+def test_one_config_serves_a_model_and_the_run_of_its_precision(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where evaluations of a model have their files
     both = tmp_path / "both.yaml"
     both.write_text("samples: 1\nepisodes: 2\ndevice: cpu\ndtype: float32\n")
     asked = (("--config", both), ("--samples", 1, "--episodes", 2, "--device", "cpu"))
     files = {result_of(folder, *each)["completions"] for each in asked}
     assert len(files) == 1, "the same evaluation"
-    task = ("--verifier", "arith", "--verifier-arg", "digits=1")
-    assert result_of(folder / "checkpoint" / "policy" / "model", *task, "--config", both)["episodes"] == 2
-    line = error_of(run("evaluate", folder, "--dtype", "bfloat16"))
-    assert "bfloat16" in line and "float32" in line
+    task = ("--verifier", "arith", "--verifier-arg", "digits=2", "--verifier-arg", "levels=2", "--config", both)
+    of_model, of_run = (result_of(each, *task) for each in (folder / "checkpoint" / "policy" / "model", folder))
+    assert of_model["completions"].startswith("evaluations") and of_model["sampled"] == of_run["sampled"]
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_an_entry_has_means_largest_smallest_and_newest():
     assert entry(*updates)[0] == dict(zip(names, (3, 9, 2, 1), strict=True))
 
 
-@pytest.mark.parametrize(("values", "mean"), [((np.nan, 2, 4), 3), ((2, np.nan, 4), 3), ((2, 4, np.nan), 3)])
+@pytest.mark.parametrize(("values", "mean"), [((np.nan, 2, 4), 3), ((2, 4, np.nan), 3)])
 def test_a_skipped_update_does_not_count(values, mean):
     assert entry(*({"train/loss": value} for value in values))[0] == {"train/loss": mean}
     assert entry(*({"train/logp_gap_max": value} for value in values))[0] == {"train/logp_gap_max": np.nanmax(values)}

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 from inprocess import done, error_of, run
@@ -47,38 +46,31 @@ def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, 
     assert 0 < ended < len(PROMPTS) and len(set(map(tuple, completions))) > 2
 
 
-@pytest.mark.parametrize("options", [None, [], ["--adapter"]], ids=["all weights", "merged", "adapter"])
-def test_end_tokens_of_the_checkpoint_are_exported_and_no_sampling_settings(options, tmp_path):
+@pytest.mark.parametrize("merged", [False, True], ids=["all weights", "merged"])
+def test_end_tokens_of_the_checkpoint_are_exported_and_no_sampling_settings(merged, tmp_path):
     agent, envs = trained(tmp_path / "run")
-    if options is not None:
+    if merged:
         agent.policy.model.save_pretrained(tmp_path / "base")
         agent = Reinforce(str(tmp_path / "base"), envs, policy_kwargs={"lora_rank": 2}, device="cpu")
     agent.policy.model.generation_config.update(do_sample=True, temperature=0.1, eos_token_id=[1, 4])
     agent.policy.stop_token_ids = (1, 4)
     agent.save(tmp_path / "run" / "checkpoint")
-    done("export", tmp_path / "run", tmp_path / "out", *(options or ()))
+    done("export", tmp_path / "run", tmp_path / "out")
     found = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     del found["transformers_version"]
     assert found == {"eos_token_id": [1, 4], "pad_token_id": agent.policy.tokenizer.pad_token_id}
-
-
-@pytest.fixture(scope="module")
-def folder(text_run, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    shutil.copytree(text_run, path)
-    done("evaluate", path, "--samples", 2, "--episodes", 4, "--device", "cpu")
-    return path
 
 
 def options_of(card):
     return json.loads(re.search(r"```json\n(.*?)\n```", card, re.DOTALL)[1])
 
 
-def test_the_options_on_the_card_are_a_file_that_the_command_takes(folder, tmp_path):
-    card, file = card_of(folder, tmp_path / "out"), tmp_path / "options.json"
+def test_the_options_on_the_card_are_a_file_that_the_command_takes(text_copy, tmp_path):
+    done("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--device", "cpu")
+    card, file = card_of(text_copy, tmp_path / "out"), tmp_path / "options.json"
     file.write_text(json.dumps(options_of(card)))
     assert "rlenv train --config" in card and "save_every" not in options_of(card), "the defaults are left out"
-    assert TrainConfig.from_file(file).flat() == json.loads((folder / "config.json").read_text())
+    assert TrainConfig.from_file(file).flat() == json.loads((text_copy / "config.json").read_text())
     assert "before training" in card and "| pass@2" in card and "Split: test." in card
 
 
@@ -105,10 +97,10 @@ def test_the_card_names_every_verifier_without_importing_one_and_no_folder_of_th
     assert isinstance(verifier, list) or options_of(card)["verifier"] == shown
 
 
-def test_the_best_checkpoint_is_exported_on_demand(folder, tmp_path):
-    outcome = done("export", folder, tmp_path / "out", "--best", "--json")
-    assert json.loads(outcome.stdout)["checkpoint"] == str(folder / "best")
-    weights = folder / "best" / "policy" / "model" / "model.safetensors"
+def test_the_best_checkpoint_is_exported_on_demand(text_run, tmp_path):
+    outcome = done("export", text_run, tmp_path / "out", "--best", "--json")
+    assert json.loads(outcome.stdout)["checkpoint"] == str(text_run / "best")
+    weights = text_run / "best" / "policy" / "model" / "model.safetensors"
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == weights.read_bytes()
 
 
@@ -130,14 +122,10 @@ def test_an_earlier_export_is_replaced_and_nothing_else(tmp_path):
     assert (other / "model.safetensors").stat().st_mode == (other / "config.json").stat().st_mode
 
 
-def test_who_evaluates_a_run_on_an_object_is_told_of_the_export(tmp_path):
-    trained(tmp_path / "run")
+def test_a_run_on_an_object_one_without_a_tokenizer_and_a_best_checkpoint_that_is_none_are_refused(tmp_path):
+    agent, _ = trained(tmp_path / "run")
     refusal = error_of(run("evaluate", tmp_path / "run"))
     assert all(words in refusal for words in ("does not name its environment", "rlenv export", "--verifier"))
-
-
-def test_a_model_without_a_tokenizer_and_a_best_checkpoint_that_is_none_are_refused(tmp_path):
-    agent, _ = trained(tmp_path / "run")
     agent.policy.tokenizer = None  # as of an environment that does not say which one it uses
     agent.save(tmp_path / "run" / "checkpoint")
     assert "holds no tokenizer" in error_of(run("export", tmp_path / "run", tmp_path / "out"))

@@ -52,7 +52,6 @@ KINDS = {  # options, and the name under which the file is refused elsewhere
     "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double"),
     "an agent": (f"{POLE} --agent mine.py:Halved --agent-arg factor=0.25", "mine.py:Halved"),
     "an environment": ("--env mine.py:Tank --num-envs 2", "mine.py:Tank"),
-    "an id in a module": ("--env mine:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
     "an id in a file": ("--env mine.py:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
 }
 
@@ -85,7 +84,7 @@ def home(tmp_path, monkeypatch):
 
 EVALUATE = ["evaluate", "--episodes", 2, "--device", "cpu"]
 PLAY, RESUME = ["play", "--watch", "--episodes", 1], ["train", "--episodes", 8, "--resume"]
-READERS = dict(zip(KINDS, (EVALUATE, PLAY, RESUME, EVALUATE, EVALUATE, RESUME), strict=True))
+READERS = dict(zip(KINDS, (EVALUATE, PLAY, RESUME, EVALUATE, RESUME), strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

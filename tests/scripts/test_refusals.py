@@ -65,6 +65,8 @@ train --problems none.jsonl | none.jsonl --problems
 train --problems=~/none.jsonl | '/none.jsonl' --problems
 train --verifier reward_model:{text} --problems asked.jsonl | 'run of rlenv train' 'rlenv reward-model'
 train --verifier reward_model:t5 --problems asked.jsonl | 'rlenv reward-model'
+train --save-every 60 --save-every-updates 1 | --save-every --save-every-updates
+sft --resume {text} | 'rlenv train --resume'
 train --resume {text} --task gsm8k | --task --resume
 evaluate tiny --verifier arith | 'tiny' preset random
 evaluate {text} --lm-eval | --lm-eval --task
@@ -218,7 +220,7 @@ def test_no_option_of_any_command_takes_what_is_no_number():
 
 
 def test_a_long_value_is_not_echoed_whole(tmp_path):
-    line = error_of(run("train", "--agent", "x" * 1_000_000, "--log-dir", tmp_path / "run"))
+    line = error_of(run("train", "--agent", "x" * 100_000, "--log-dir", tmp_path / "run"))
     assert len(line) < 1000 and line.endswith(list(AGENTS)[-1])
 
 

@@ -45,6 +45,10 @@ def test_a_task_is_trained_on_and_evaluated_by_its_name(folder, monkeypatch, nam
         found = result_of(run("evaluate", "run", *asked, *played))
         assert ("instruction_success" in found) == (name == "ifeval")
         assert {key: value for key, value in found.items() if key != "instruction_success"} == trained["eval"]
+    if name == "gsm8k":  # with lm-eval's prompts, to which the run adds no cue of its own
+        done("evaluate", "run", "--task", name, "--lm-eval", "--max-new-tokens", 3, "--out", "own.jsonl", "--trust")
+        asked = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
+        assert (asked["ask"], asked["cue"], asked["stop_strings"]) == (False, None, ["Q:"])
 
 
 def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
@@ -57,14 +61,6 @@ def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
     assert found["problems"] == str(folder / "copy.jsonl") and found["max_new_tokens"] == 4 and not found["ask"]
     assert found["columns"] == {"prompt": "question", "hint": "answer"}
     assert found["verifier"] == "numeric" and found["verifier_kwargs"] == {"place": "last"}
-
-
-def test_a_run_is_evaluated_with_the_prompts_of_lm_eval_without_its_own_cue(folder, monkeypatch):
-    serve_task(monkeypatch, folder, "gsm8k")
-    done("train", "--task", "gsm8k", *SMALL, "--log-dir", "run")
-    done("evaluate", "run", "--task", "gsm8k", "--lm-eval", "--max-new-tokens", 3, "--out", "own.jsonl", "--trust")
-    kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
-    assert (kept["ask"], kept["cue"], kept["stop_strings"]) == (False, None, ["Q:"])
 
 
 def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):
