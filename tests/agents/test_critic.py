@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv, VectorWrapper
 from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tiny_models import text_envs, tiny_model, tiny_policy
 
-from rlenv.agents import A2C, PPO, make_policy
+from rlenv.agents import A2C, PPO
 from rlenv.agents.rollout import join
 from rlenv.agents.training.supervised import warm_start
 
@@ -48,13 +48,6 @@ def test_a_separate_critic_starts_as_the_policys_trunk_also_after_a_warm_start()
     assert not torch.equal(start, policy.model.base_model.norm.weight)
     for theirs, ours in zip(policy.critic.trunk.parameters(), policy.model.base_model.parameters(), strict=True):
         assert torch.equal(theirs, ours) and theirs is not ours
-
-
-def test_where_a_critic_is_asked_for():
-    spaces = (text_envs().single_observation_space, text_envs().single_action_space)
-    assert make_policy("tiny", *spaces).critic is None
-    assert make_policy("tiny", *spaces, True).critic.trunk is None
-    assert PPO("tiny", text_envs(), policy_kwargs={"critic": "separate"}).policy.critic.trunk is not None
 
 
 @pytest.mark.parametrize("first", ["with replies", "without"])

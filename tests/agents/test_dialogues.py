@@ -10,20 +10,12 @@ from identity_checks import collect
 from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
-from rlenv.agents import RLOO, Collector, LanguageModelPolicy, Reinforce
+from rlenv.agents import Collector, LanguageModelPolicy, Reinforce
 from rlenv.agents.training.evaluation import evaluation_metrics
 from rlenv.agents.training.metrics import rollout_metrics
 from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 
 CPU = torch.device("cpu")
-
-
-def test_agents_choose_late_replies():
-    kwargs = {"verifier": "guess", "verifier_workers": 1}
-    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
-        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
-        assert agent.env.metadata["late_replies"] == late
-        agent.env.close()
 
 
 # Twenty turns with the templates of real families: the tokens that are trained are those that were sampled.

@@ -102,12 +102,6 @@ def test_an_exception_of_somebodys_class_is_the_cause_of_ours_and_begins_in_it(s
     assert first.name == method and first.line == f'self.called("{method}")', "not a line of Gymnasium or of ours"
 
 
-def test_arguments_that_a_class_does_not_take_are_not_an_exception_of_its_code(somebodys):
-    with pytest.raises(ValueError, match="unexpected keyword argument 'colour'") as refused:
-        agents.make_envs(somebodys, 2, {"colour": "red"})
-    assert not isinstance(refused.value, UserCodeError)
-
-
 @pytest.mark.parametrize("skip_finished", [False, True])
 def test_the_first_reset_and_the_first_step_are_checked_and_later_ones_are_the_classes_own(somebodys, skip_finished):
     envs = agents.make_envs(somebodys, 2, None, skip_finished)

@@ -19,7 +19,6 @@ from rlenv.agents import Rollout
 from rlenv.agents.estimators.baselines import (
     RunningMean,
     group_mean,
-    james_stein,
     leave_one_out,
     optimal_token,
 )
@@ -221,16 +220,3 @@ def test_the_interval_of_a_mean_has_its_known_width():
     half = 1.96 * math.sqrt(0.21 / 1000)
     assert (low, high) == (pytest.approx(0.3 - half, abs=3e-3), pytest.approx(0.3 + half, abs=3e-3))
     assert found == bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))
-
-
-# Baselines that look beyond the group, and two episodes left out.
-
-
-def test_a_prompt_of_one_verdict_neither_draws_nor_is_drawn():
-    """Two prompts of K = 2: means 1/2 and 2, variances 1/2 and 2, λ = 1/2; the third has no other verdict."""
-    paid, groups = double([[0.0], [1.0], [1.0], [3.0], [50.0], [NAN]]), [4, 4, 1, 1, 7, 7]
-    rollout = rollout_of(groups, status=torch.tensor([0, 0, 0, 0, 0, ERROR]))
-    wanted = [(1 + 2) / 2, (0 + 2) / 2, (3 + 0.5) / 2, (1 + 0.5) / 2, 0.0]
-    assert james_stein(paid, rollout)[:5, 0].tolist() == pytest.approx(wanted, abs=1e-14)
-    alone = rollout_of([4, 4, 4])
-    assert james_stein(paid[:3], alone).equal(leave_one_out(paid[:3], alone))

@@ -20,20 +20,12 @@ from rlenv.agents import (
     ReinforcePlusPlus,
     gradient_check,
 )
-from rlenv.agents.estimators import aggregation, returns
+from rlenv.agents.estimators import aggregation
 from rlenv.agents.exact import World, true_gradient
 from rlenv.agents.gradient_check import check_gradient
 
 SMALL, DIALOGUES = World(2, 2, end=0), World(2, 2, end=0, turns=2)
 ONE_PAIR, ONE_PROMPT = {"episodes": 2, "world": SMALL}, {"episodes": 3, "group_size": 3, "world": SMALL}
-
-
-class HalfBatchMean(RLOO):
-    """A bias that shrinks with the number of episodes, so that the rollout has to be as it is."""
-
-    def advantages(self, rollout):
-        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        return gains - gains.mean() / 2
 
 
 class ReMax(Agent):
@@ -64,10 +56,9 @@ class SummedA2C(A2C):
         (RLOO, {"world": DIALOGUES, "gamma": 0.9, "episodes": 2}, 0, 1, "unbiased"),
         (ReMax, {"world": SMALL, "episodes": 2}, 0, 1, "unbiased"),
         (AgainstADraw, {"world": SMALL, "episodes": 1, "group_size": 1}, 0, 1, "unbiased"),
-        (ReinforceBaseline, {"group_size": 1, "baseline": "running-mean"}, 0, 1, "unbiased"),
+        (ReinforceBaseline, {"baseline": "james-stein", "episodes": 6, "world": World(2, 1)}, 0, 1, "unbiased"),
         (SummedA2C, {"world": DIALOGUES, "gae_lambda": 0.3, "episodes": 1, "group_size": 1}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"baseline": "batch-mean", **ONE_PROMPT}, 1 / 3, 1, "right direction, scaled by 0.667"),
-        (HalfBatchMean, ONE_PROMPT, 1 / 6, 1, "scaled by 0.833"),
         (ReinforceBaseline, {**ONE_PAIR, "gamma": 0.5}, 0.1538, 0.9892, "8.4° off"),  # leaves out γ^t
         (ReinforcePlusPlus, ONE_PAIR, 1.3877, -0.9984, "176.8° off"),
     ],
@@ -76,19 +67,6 @@ def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
     found = check_gradient(cls, updates=False, **settings)
     assert (found.error, found.direction) == (pytest.approx(error, abs=6e-4), pytest.approx(direction, abs=6e-4))
     assert found.meaning.endswith(meaning)
-
-
-@pytest.mark.parametrize(
-    ("settings", "noise"),
-    [
-        ({"baseline": "greedy", "episodes": 2, "group_size": 1, "world": SMALL}, 1.8),
-        ({"baseline": "james-stein", "episodes": 6, "group_size": 2, "world": World(2, 1)}, 1.6),  # 1.3: leave-one-out
-    ],
-    ids=["greedy", "james-stein"],
-)
-def test_a_baseline_that_looks_beyond_its_group_is_exact(settings, noise):
-    found = check_gradient(ReinforceBaseline, updates=False, **settings)
-    assert found.error < 1e-10 and found.noise == pytest.approx(noise, abs=0.05)
 
 
 def test_noise_is_the_variance_over_all_rollouts():
@@ -126,7 +104,6 @@ class Lucky(RLOO):
 @pytest.mark.parametrize(
     ("cls", "settings", "message"),
     [
-        (RLOO, {"episodes": 6}, "30 rollouts"),
         (DAPO, {"max_rounds": 2}, "30 rollouts.*max_rounds"),
         (RLOO, {"episodes": 3, "world": SMALL}, "group_size=2 does not divide"),
         (RLOO, {"rewards": [1] * 4}, "the true gradient is 0"),
@@ -163,7 +140,7 @@ def few(monkeypatch):
     monkeypatch.setattr(gradient_check, "WORLDS", (SMALL,))
 
 
-RARE = {"ForgetsTheDiscount", "NeverClips", "ForgottenWeights", "OwnReward", "Whitens", "Auxiliary", "IdleTerm"}
+RARE = {"ForgetsTheDiscount", "NeverClips", "ForgottenWeights", "OwnReward", "Whitens", "Auxiliary"}
 MISTAKES = [slow(*pair) if pair[0].__name__ in RARE else pair for pair in PLANTED.items()]
 
 
@@ -179,7 +156,7 @@ UNLIKE_PPO = {"gspo", "luspo", "gmpo", "sapo", "vespo", "topr", "kl-cov", "clip-
 SAY_NOTHING_OF_DISCOUNTS = {"reinforce-plus-plus", "a2c", "ppo", "vapo", "dapo", "delightful"}
 
 
-OWN = {"rloo", "ppo", "gspo", "clip-cov"}  # the others are slow
+OWN = {"ppo", "clip-cov"}  # the others are slow
 CHECKED = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
 
 

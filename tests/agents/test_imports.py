@@ -1,11 +1,9 @@
 """What is slow to import is imported by those who use it."""
 
-import pytest
 from anew import run_anew
 
 import rlenv  # noqa: F401
 from rlenv import agents
-from rlenv.agents import policies
 
 LATER = """
 import sys
@@ -36,14 +34,3 @@ def test_control_imports_nothing_of_language_models_and_a_checkpoint_what_its_na
     world = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 1, "maximum": 3}}}}
     agents.Reinforce("tiny", "TextGen-v0", env_kwargs=world, num_envs=1, device="cpu").save(tmp_path / "text")
     run_anew(LATER, folder=str(tmp_path))
-
-
-@pytest.mark.parametrize("package", [agents, policies])
-def test_public_names_are_there_however_they_are_imported(package):
-    everything = {}
-    exec(f"from {package.__name__} import *", everything)
-    for name in package.__all__:
-        assert getattr(package, name) is everything[name]
-        assert name in dir(package)
-    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'LanguageModelPolicies'"):
-        package.LanguageModelPolicies  # noqa: B018

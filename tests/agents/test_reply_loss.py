@@ -10,8 +10,7 @@ from identity_checks import collect, contexts
 from tiny_models import text_envs, tiny_policy
 
 from rlenv._status import ERROR
-from rlenv.agents import GRPO, RLOO, SDPO, Rollout
-from rlenv.agents.language.replies import with_replies
+from rlenv.agents import GRPO, RLOO, SDPO
 
 DOUBLE = {"rtol": 0, "atol": 1e-10}
 COEF = 0.3
@@ -73,33 +72,9 @@ def test_the_parts_of_a_pass_average_to_the_whole():
     torch.testing.assert_close(sum(parts) / 3, whole, **DOUBLE)
 
 
-def test_episodes_without_a_difference_in_reward_still_teach_what_is_replied():
-    agent, surprise = made(RLOO, talking(8, group_size=4), reply_coef=COEF), []
-    rollout = replace(played(agent), rewards=torch.zeros(1))
-    for _ in range(5):
-        now = agent.policy.evaluate(rollout)["log_probs"].detach()
-        surprise.append(agent.update(replace(rollout, log_probs=now, rewards=torch.zeros_like(now))))
-    first, *_, last = (figures["train/reply_loss"] for figures in surprise)
-    assert last < first - 0.05
-
-
 def test_without_replies_the_update_is_the_same():
     plain, more = (made(RLOO, text_envs(8, group_size=4), reply_coef=coef) for coef in (0.0, COEF))
     rollout = played(plain)
     plain.update(rollout), more.update(rollout)
     for one, other in zip(plain.policy.parameters(), more.policy.parameters(), strict=True):
         torch.testing.assert_close(one, other, **DOUBLE)
-
-
-def test_every_token_after_the_prompt_is_a_step_of_the_whole_episode():
-    tokens = torch.tensor([[5, 6, 1, 8, 9, 2, 0], [7, 3, 0, 0, 0, 0, 0]])
-    rollout = Rollout.of_demonstrations(
-        {"tokens": tokens, "length": torch.tensor([2, 2])},
-        torch.tensor([[1, 2, 4], [3, 0, 0]]),
-        torch.tensor([[True, True, True], [True, False, False]]),
-        torch.tensor([[2, 5, 6], [2, 9, 9]]),
-    )
-    whole, place = with_replies(rollout)
-    assert whole.actions[0].tolist() == [1, 8, 9, 2, 4] and whole.actions[1, 0] == 3
-    assert whole.mask.tolist() == [[True] * 5, [True, False, False, False, False]]
-    assert place[rollout.mask].tolist() == [0, 3, 4, 0]

@@ -21,7 +21,7 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv._peer_names import SB3, TRL
-from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
+from rlenv.agents import AGENTS, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import space_of
 from rlenv.agents.training.saving import described
@@ -101,9 +101,8 @@ def test_evaluation_callbacks_and_the_progress_bar_work_unchanged(kind, tmp_path
     shown = capsys.readouterr()
     assert np.isfinite(evaluation.last_mean_reward) and "%" in shown.out + shown.err
     saved = sorted((tmp_path / "all").iterdir())
-    for path in [tmp_path / "best" / "best_model.zip", *saved]:
+    for path in (tmp_path / "best" / "best_model.zip", saved[-1]):
         assert type(ReinforceBaseline.load(path, **CPU)) is ReinforceBaseline
-    assert saved
 
 
 class StopAfter(BaseCallback):
@@ -129,13 +128,6 @@ def test_a_callback_that_returns_false_stops_the_training(kind):
     agent.learn(10, callback=lambda local, glob: calls.append(local["dones"].shape) or True)
     assert agent.num_updates >= 1, "the next training starts afresh"
     assert set(calls) == {(agent.env.num_envs,)}
-
-
-def test_runs_of_tensorboard_are_named_after_the_agent(tmp_path):
-    short = {"env_kwargs": {"max_episode_steps": 4}, "episodes_per_update": 2, "tensorboard_log": str(tmp_path), **CPU}
-    for given in ({}, {}, {"tb_log_name": "own"}):
-        Reinforce("MlpPolicy", "CartPole-v1", **short).learn(8, **given)
-    assert {path.name for path in tmp_path.iterdir()} == {"Reinforce_1", "Reinforce_2", "own_1"}
 
 
 def test_a_curve_that_begins_anew_or_has_another_name_gets_a_folder_of_its_own(tmp_path):
@@ -242,25 +234,23 @@ def test_the_id_of_the_training_brings_its_arguments(monkeypatch):
 
 
 def test_loading_what_is_no_checkpoint_says_so(tmp_path):
-    for path in (tmp_path / "missing", tmp_path):
-        with pytest.raises(ValueError, match="is not a checkpoint"):
-            ReinforceBaseline.load(path)
-    for path in (tmp_path / "theirs", tmp_path / "theirs.zip"):
-        sb3.A2C("MlpPolicy", "CartPole-v1", **CPU).save(path)
-        with pytest.raises(ValueError, match=r"theirs.zip' is of stable-baselines3.*train anew"):
-            ReinforceBaseline.load(path)
+    sb3.A2C("MlpPolicy", "CartPole-v1", **CPU).save(tmp_path / "theirs")
+    others = dict.fromkeys(("theirs", "theirs.zip"), r"theirs.zip' is of stable-baselines3.*train anew")
+    for name, said in {"missing": "is not a checkpoint", "": "is not a checkpoint", **others}.items():
+        with pytest.raises(ValueError, match=said):
+            ReinforceBaseline.load(tmp_path / name)
 
 
 CHANGED = dict.fromkeys(("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs"), False)
 CHANGED["activation_checkpointing"] = True
 
 
-@pytest.mark.parametrize("model", [pytest.param("tiny", marks=pytest.mark.slow), "object", "folder"])
+@pytest.mark.parametrize("model", ["object", "folder"])
 def test_switches_the_kind_of_attention_and_the_temperature_come_back(model, tmp_path):
     envs, settings = text_envs(2), {**CHANGED, "attention": "eager", "temperature": 0.6}
-    spec = tiny_model("llama") if model == "object" else "tiny"
+    spec = tiny_model("llama")
     if model == "folder":
-        tiny_model("llama").save_pretrained(tmp_path / "model")
+        spec.save_pretrained(tmp_path / "model")
         spec = tmp_path / "model"
     agent = Reinforce(spec, envs, policy_kwargs=settings, episodes_per_update=2, kl_coef=0.1, **CPU).learn(4)
     agent.save(tmp_path / "a.zip")  # the suffix is dropped
@@ -372,10 +362,9 @@ def test_what_a_schedule_returns_is_checked(name):
             pole(**{name: lambda left, first=first: first if left == 1 else 0.0}).learn(total_episodes=8)
 
 
-@pytest.mark.parametrize("cls", [PPO, GRPO])
-def test_a_function_has_to_be_given_again(cls, tmp_path):
-    pole(cls, clip_range=lambda remaining: 0.1 * remaining).save(tmp_path / "agent")
+def test_a_function_has_to_be_given_again(tmp_path):
+    pole(clip_range=lambda remaining: 0.1 * remaining).save(tmp_path / "agent")
     with pytest.raises(ValueError, match=r"was trained with a function as clip_range: pass clip_range=\.\.\."):
-        cls.load(tmp_path / "agent")
-    loaded = cls.load(tmp_path / "agent", clip_range=0.3)
+        PPO.load(tmp_path / "agent")
+    loaded = PPO.load(tmp_path / "agent", clip_range=0.3)
     assert loaded.bounds == (0.3, 0.3, None)

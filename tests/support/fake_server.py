@@ -23,11 +23,10 @@ class FakeServer:
         asked: the path and the body of each request, in order.
         errors: what a path answers next instead: a status with a text, or "cut" in place of a status.
         delay: seconds before each answer.
-        delays: those before the next answers, if they differ.
     """
 
     def __init__(self, policy):
-        self.policy, self.port, self.delay, self.delays = policy, 0, 0.0, iter(())
+        self.policy, self.port, self.delay = policy, 0, 0.0
         self.asked, self.errors = [], {}
         self.lock = threading.Lock()
         self.restart()
@@ -92,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(size)
         body = json.loads(text) if text else None
         server.asked.append((self.path, body))
-        time.sleep(next(server.delays, server.delay))
+        time.sleep(server.delay)
         if self.path in server.errors:
             status, found = server.errors.pop(self.path)
         elif self.path.startswith(GUARDED) and self.headers["Authorization"] != f"Bearer {TOKEN}":
