@@ -71,7 +71,6 @@ ROPE = {"rope_theta": 10_000.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "original_max_position_embeddings": 8, **ROPE}
 UNUSUAL = {
     "biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
-    "linear": ("LlamaConfig", {"rope_parameters": {"rope_type": "linear", **ROPE}}),
     "yarn": ("LlamaConfig", {"rope_parameters": YARN}),
     "dynamic": ("LlamaConfig", {"rope_parameters": {"rope_type": "dynamic", **ROPE}}),  # by the length
     "mixed": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),

@@ -149,7 +149,7 @@ def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_pa
     agent = made(server)
     trained(agent, 1)
     server.stop()
-    agent.player.engine.patience = 0.01
+    agent.player.engine.patience = 0.2
     with pytest.raises(EngineError, match=r"is away .*refused.*; start it with: VLLM_") as refused, pytest.warns():
         trained(agent, 1, reset_num_timesteps=False)
     server.restart()

@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 import torch
-from diagonal import slow
 from tiny_models import tiny_model
 from transformers import GPT2Config, LlamaConfig
 
@@ -53,10 +52,7 @@ SMOLLM2 = LlamaConfig(
         (LLAMA, {"dtype": "bfloat16"}, 10.9, 1130),
         (LLAMA, {"reference": True, "entropy": True, "group_size": 4}, 10.9, 1967),
         (LLAMA, {"slots": 256, "episodes": 256, "micro_batch_size": 4}, 10.9, 584),
-        (GPT2, {}, 11.8, 2304),
         (GPT2, {"critic": "separate", "micro_batch_size": 16}, 23.8, 1422),
-        slow(SMOLLM2, {}, 134.5, 2506),
-        slow(SMOLLM2, {"lora_rank": 16}, 139.4, 1436),
         (SMOLLM2, {"lora_rank": 16, "dtype": "bfloat16"}, 139.4, 832),
     ],
 )

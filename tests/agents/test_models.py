@@ -138,7 +138,7 @@ def test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_ask
     assert share_moved(agent) > 0.5
     coarse = agent_of(stored_in_half, "bfloat16", learning_rate=1e-6)
     assert {parameter.dtype for parameter in coarse.policy.parameters()} == {torch.bfloat16}
-    assert share_moved(coarse) < 0.1, "small steps are kept by the optimizer's copies, see test_precision.py"
+    assert share_moved(coarse) < 0.1, "small steps are kept by the optimizer's copies, see test_optimizer.py"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])

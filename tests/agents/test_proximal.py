@@ -14,7 +14,6 @@ from updates import sample
 from rlenv.agents import AGENTS, PPO, RLOO, DivergedError
 from rlenv.agents.estimators.mismatch import effective_share, episode_weights
 from rlenv.agents.training import update
-from rlenv.agents.training.proximal import PassesAgent
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},
@@ -122,23 +121,6 @@ def test_passes_end_at_the_first_step_whose_policy_is_further_away_than_the_targ
 
 def table(agent):
     return agent.policy.logits.detach().clone()
-
-
-class Tied(RLOO, PassesAgent):
-    """RLOO with a ratio that no step can leave, so it says nothing of clipping."""
-
-    def surrogate(self, log_probs, batch):
-        return batch.advantages * torch.tanh(log_probs - batch.log_probs)
-
-
-def test_an_agent_of_several_passes_needs_only_a_surrogate(monkeypatch):
-    agent = make_agent(Tied, 4, num_epochs=3, num_minibatches=2, learning_rate=0.5, lr_schedule="constant")
-    figures, prepared = listen(monkeypatch), agent.prepare(two_groups(agent))
-    at_first = gradient(agent, prepared)  # that of RLOO, since the slope of tanh is 1 at 0
-    plain = make_agent(RLOO, 4)
-    assert_close(at_first, gradient(plain, plain.prepare(two_groups(plain))), EXACT, "the first step")
-    metrics = agent.update(two_groups(agent))
-    assert len(figures) == 6 and metrics["train/approx_kl"] > 1e-3 and "train/clip_fraction" not in metrics
 
 
 # Acting and training have to agree before the policy moves, or the difference is weighed.

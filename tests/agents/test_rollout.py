@@ -1,16 +1,24 @@
-"""Rollouts: what follows an episode cut off, several rollouts as one, and one in parts."""
+"""Rollouts: what follows an episode cut off, several as one, one in parts; figures of rollouts and evaluations."""
 
+import math
 from dataclasses import fields
 from itertools import pairwise
 
 import pytest
 import torch
+from counting_env import KINDS, CountingEnv, CountingPolicy, counting_envs
+from diagonal import diagonal
 from drawn import drawn
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.agents import Rollout
-from rlenv.agents.rollout import join
+import rlenv  # noqa: F401
+from rlenv._status import ERROR, OK
+from rlenv.agents import Collector
+from rlenv.agents.rollout import Batch, Rollout, join
+from rlenv.agents.training.evaluation import evaluation_metrics
+from rlenv.agents.training.metrics import critic_metrics, rollout_metrics
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
 kinds = pytest.mark.parametrize("kind", SEEN)
@@ -119,3 +127,125 @@ def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longe
 
     assert all(part and fits(part) for part in parts)
     assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
+
+
+# Figures, also of what an environment does not say.
+
+
+def batch_of(values, targets, **changes):
+    """Return a batch of one episode per row, whose critic said `values` and is fitted to `targets` [N, T]."""
+    shape = torch.tensor(targets).shape
+    ones = torch.ones(shape)
+    ends = torch.ones(shape[0], dtype=torch.bool)
+    rollout = Rollout(
+        observations=ones, actions=ones, log_probs=ones, rewards=ones, mask=ones.bool(), terminated=ends,
+        truncated=~ends, groups=torch.arange(shape[0]), status=(~ends).long(), success=torch.zeros(shape[0]),
+        values=None if values is None else torch.tensor(values),
+    )  # fmt: skip
+    batch = Batch.of(rollout, advantages=ones, weights=ones, **changes)
+    return batch.with_extras(value_targets=torch.tensor(targets))
+
+
+@pytest.mark.parametrize(
+    ("values", "explained"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]], 1.0),
+        ([[6.0, 7.0], [8.0, 9.0], [0.0, 0.0]], 1.0),  # a constant error is not of the variance
+        ([[5.0, 5.0], [5.0, 5.0], [1.0, 2.0]], 0.0),
+        ([[-1.0, -2.0], [-3.0, -4.0], [0.0, 0.0]], -3.0),
+    ],
+)
+def test_the_share_of_the_variance_that_a_critic_explains(values, explained):
+    """The last episode has no verdict."""
+    batch = batch_of(values, [[1.0, 2.0], [3.0, 4.0], [-9.0, -9.0]], status=torch.tensor([OK, OK, ERROR]))
+    assert critic_metrics(batch) == {"train/explained_variance": pytest.approx(explained)}
+    assert critic_metrics(batch_of(None, [[1.0, 2.0]])) == critic_metrics(batch_of([[1.0, 2.0]], [[3.0, 3.0]])) == {}
+
+
+def test_a_part_of_the_reward_is_one_column_whatever_its_name_and_the_smallest_group_is_logged():
+    rollout = batch_of([[0.0]] * 6, [[1.0]] * 6)
+    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0, 2.0, 2.0, 2.0, 9.0]), "parts/half right": torch.ones(6)}
+    rollout.groups, rollout.status = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([OK, OK, OK, OK, OK, ERROR])
+    metrics = rollout_metrics(rollout)
+    assert metrics["rollout/group_size_min"] == 2
+    assert metrics["rollout/parts/a__b__"] == 2.0 and metrics["rollout/parts/half right"] == 1.0
+
+
+def test_the_share_of_sampled_tokens_that_are_in_no_text():
+    rollout = batch_of(None, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [9.0, 9.0, 9.0]])
+    rollout.actions = torch.tensor([[0, 5, 1], [3, 1, 0], [0, 0, 0]])
+    rollout.mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+    rollout.status = torch.tensor([OK, OK, ERROR])
+    assert rollout_metrics(rollout, hidden=(0, 3))["rollout/special_tokens"] == 2 / 5
+    assert "rollout/special_tokens" not in rollout_metrics(rollout)
+
+
+# What an environment does not say is unknown: Gymnasium fills the columns of infos with 0, False or None where an
+# environment said nothing, and says so in a mask; those zeros are not failures.
+
+
+EPISODES = 48
+CPU = torch.device("cpu")
+
+
+class Sparing(CountingEnv):
+    """Episode i succeeds if i % 3 is 0, fails if i % 4 is 1 or 3, and has level 2 if i % 5 is 2; else says nothing."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info |= {"is_success": True} if self.episode % 3 == 0 else {}
+            info |= {"verdict_status": "error", "verdict_reason": "odd"} if self.episode % 4 == 1 else {}
+            info |= {"verifier_failed": True} if self.episode % 4 == 3 else {}
+            info |= {"level": 2} if self.episode % 5 == 2 else {}
+        return obs, reward, terminated, truncated, info
+
+
+def collected(kind, slots, env=Sparing):
+    return Collector(counting_envs(kind, slots, env=env), CPU).collect(CountingPolicy(), EPISODES)
+
+
+@diagonal("kind, slots", KINDS, [1, 3, 16])
+def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, slots):
+    rollout = collected(kind, slots)
+    number = torch.arange(EPISODES)
+    assert torch.equal(rollout.success.nan_to_num(-1), torch.where(number % 3 == 0, 1.0, -1.0))
+    assert torch.equal(rollout.ok, number % 2 != 1), "an episode without a status has no failed verdict"
+    assert torch.equal(rollout.status == ERROR, ~rollout.ok)
+    figures = rollout_metrics(rollout)
+    known = (rollout.ok & (number % 3 == 0)).sum() / rollout.ok.sum()
+    assert figures["rollout/success_rate"] == figures["rollout/success_rate/level_2"] == 1
+    assert figures["rollout/success_known_frac"] == pytest.approx(known.item())
+    evaluation = evaluation_metrics(rollout)
+    assert evaluation["success_rate"] == 1 and evaluation["success_known"] == pytest.approx(known.item())
+
+
+class Vague(CountingEnv):
+    """Says how an episode went in every way there is."""
+
+    succeeded = (True, None, math.nan)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        info["is_success"] = self.succeeded[self.episode % 3]
+        return obs, reward, terminated, truncated, info
+
+
+class Unknown(CountingEnv):
+    def step(self, action):
+        *step, info = super().step(action)
+        return *step, info | {"verdict_status": "failed"}
+
+
+def test_success_that_is_none_or_nan_is_unknown_and_an_unknown_status_is_refused():
+    rollout = collected(AutoresetMode.NEXT_STEP, 1, Vague)
+    assert torch.equal(rollout.success.nan_to_num(-1), torch.where(torch.arange(EPISODES) % 3 == 0, 1.0, -1.0))
+    with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
+        collected(AutoresetMode.NEXT_STEP, 1, Unknown)
+
+
+def test_an_environment_that_never_says_has_no_rate():
+    rollout = collected(AutoresetMode.NEXT_STEP, 4, CountingEnv)
+    figures = rollout_metrics(rollout)
+    assert "rollout/success_rate" not in figures and figures["rollout/success_known_frac"] == 0
+    assert evaluation_metrics(rollout)["success_rate"] is None and "success_known" not in evaluation_metrics(rollout)
