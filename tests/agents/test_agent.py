@@ -239,19 +239,15 @@ def test_training_for_less_than_a_rollout_still_trains(schedule):
     assert not all(map(torch.equal, weights(agent), before))
 
 
-STEPS = (1, 3_000, 15_999, 1_000_000)
+STEPS = (1, 3_000, 15_999)
 BUDGETS = [  # how an agent is made, the budget; episodes per update, slots
-    *((pole, {"total_timesteps": n}, (size, 16)) for n, size in zip(STEPS, (2, 3, 15, 16), strict=True)),
+    *((pole, {"total_timesteps": n}, (size, 16)) for n, size in zip(STEPS, (2, 3, 15), strict=True)),
     *((partial(pole, PPO), {"total_timesteps": n}, (size, 16)) for n, size in ((1_999, 1), (2_000, 2))),
-    (partial(pole, env="MountainCar-v0", episodes_per_update=8), {"total_timesteps": 1_000}, (8, 8)),
     (partial(pole, env="MountainCar-v0", num_envs=4), {"total_timesteps": 1_000}, (2, 4)),
     (partial(pole, env="MountainCar-v0"), {"total_episodes": 16}, (16, 16)),
     (lambda: pole(env=make_vec_env("CartPole-v1", n_envs=4)), {"total_timesteps": 1_000}, (4, 4)),  # slots cannot wait
     (lambda: pole(env=PendulumEnv()), {"total_timesteps": 100}, (16, 1)),  # it does not say how long an episode is
-    *(
-        (lambda: GRPO("tiny", text_envs(4, group_size=4), **CPU), {"total_timesteps": n}, (size, 4))
-        for n, size in ((100, 4), (250, 8), (10_000, 256))
-    ),
+    (lambda: GRPO("tiny", text_envs(4, group_size=4), **CPU), {"total_timesteps": 250}, (8, 4)),
 ]
 
 

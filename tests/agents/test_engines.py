@@ -191,14 +191,6 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
     check_greedy(agent, answers, EPISODES)
 
 
-def test_a_missing_vllm_is_said_before_anything_is_made(monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setattr(agents.training.loop, "make_policy", lambda *given: pytest.fail("a model is made"))
-    with pytest.raises(ValueError, match=r"engine='vllm' needs vllm: pip install 'rlenv-lm\[vllm\]'") as refused:
-        agents.GRPO("tiny", answers(), engine="vllm")
-    assert "\n" not in str(refused.value)
-
-
 def test_several_processes_need_a_server(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", sys)  # any module
     monkeypatch.setattr(processes, "size", lambda: 2)

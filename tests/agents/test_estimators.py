@@ -26,7 +26,7 @@ from rlenv.agents.estimators.gates import gamma_kernel, largest
 from rlenv.agents.estimators.kl import k3
 from rlenv.agents.estimators.mismatch import MODES, importance_weights
 from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
-from rlenv.agents.estimators.returns import hold_last, overlong_penalty
+from rlenv.agents.estimators.returns import hold_last
 from rlenv.agents.estimators.scaling import group_std, over_group_mean, standardize_parts, whiten
 from rlenv.agents.policies.choosing import score_norms
 from rlenv.agents.training.reward_model import bradley_terry
@@ -64,10 +64,6 @@ KNOWN = {
     "an ended episode keeps its last": (
         lambda: hold_last(REWARDS, ~REWARDS.isnan()),
         [[1, 2, 4], [8, -2, -2], [3, 3, 3]],
-    ),
-    "what is overlong pays in three cases": (  # Yu et al. 2025, eq. 13
-        lambda: overlong_penalty(torch.tensor([0, 6, 7, 8, 10, 12]), 10, 4),
-        [0, 0, 0.25, 0.5, 1, 1],
     ),
     "every step has statistics of its own": (
         lambda: group_std(double([[0, 5], [2, 5]]), rollout_of([0, 0], 2)),

@@ -101,10 +101,6 @@ REFUSED = {  # made by, the error
         lambda path: folder_with(path, num_hidden_layers=3),
         r"the weights of model .* do not fit LlamaForCausalLM: 9 missing \(model\.layers\.2\..*\)",
     ),
-    "a layer too few": (
-        lambda path: folder_with(path, num_hidden_layers=1),
-        r"the weights of model .* do not fit LlamaForCausalLM: 9 unexpected \(model\.layers\.1\..*\)",
-    ),
     "small vocabulary": (
         lambda path: tiny_model("llama", 9).save_pretrained(path),
         r"tokenizer's vocabulary \(10\) does not fit the model's \(9\); use the model's own tokenizer, or resize",

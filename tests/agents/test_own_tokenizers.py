@@ -69,7 +69,6 @@ def test_a_checkpoint_brings_its_tokenizer_to_another_environment_that_is_named(
 
 MADE_APART = {  # by the user, without the model's tokenizer
     "vector": lambda: gym.make_vec(ENV, 4, **TEXTS),
-    "single": lambda: gym.make(ENV, **TEXTS),
     "sync": lambda: gym.make_vec(ENV, 4, vectorization_mode="sync", **TEXTS),
     "other alphabet": lambda: gym.make_vec(ENV, 4, **TEXTS, tokenizer=character_tokenizer("0123+=456789")),
 }

@@ -16,7 +16,6 @@ from torch.nn import Linear, Parameter
 from rlenv._setting import NUMBERS
 from rlenv._settings import declared_by, setting
 from rlenv.agents import (
-    A2C,
     AGENTS,
     GRPO,
     PPO,
@@ -111,8 +110,8 @@ SOMEBODIES = [  # what an environment does; what is named beside its class
     ({"first": (np.zeros(4), {})}, ("reset returned an observation of shape (4,)", BOX)),
     ({"then": (SEEN, 1.0, True, {})}, ("step: not enough values to unpack (expected 5, got 4)", RETURNED)),
     ({"then": [SEEN, 1.0, True, False, {}]}, ("step: Expects step result to be a tuple", "'list'", RETURNED)),
-    *((stepped(reward=x), ("step: ", said, RETURNED)) for x, said in ((1j, "complex"), (10**400, "isnan"))),
-    *((stepped(obs=x), ("step returned an observation", repr(x), BOX)) for x in ("left", [[1], [1, 2]])),
+    (stepped(reward=1j), ("step: ", "complex", RETURNED)),
+    (stepped(obs="left"), ("step returned an observation", "'left'", BOX)),
     (stepped(reward=[1.0]), ("step: setting an array element with a sequence; write", RETURNED, "a number as reward")),
     ({"observation_space": TWO, "first": (2, {})}, ("reset returned an observation 2", "Discrete(2)")),
     (stepped(info=None), ("step: The `info`", "dictionary", "'NoneType'")),
@@ -279,10 +278,8 @@ WRONG_TYPES = [
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "gamma: float = 0.5")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, PPO, batch_size=64), ("'batch_size'", "it is num_minibatches here (docs/appendix/names.md)")),
-    (partial(pole, PPO, n_steps=9, n_epochs=3), ("'n_steps'", "it is episodes_per_update here")),
     (partial(pole, PPO, use_sde=True), ("it is use_sde in policy_kwargs here",)),
     (partial(pole, PPO, rollout_buffer_class=int), ("rollout_buffer_class", "docs/appendix/names.md", "allowed")),
-    (partial(pole, A2C, normalize_advantage=True), ("A2C has no setting 'normalize_advantage'", "allowed")),
     (partial(pole, GRPO, num_generations=4), ("'num_generations'", "it is group_size here (docs/from-trl.md)")),
     (lambda: declare("tilt", setting(default=1)), ("'tilt'", "no type annotation")),
     (lambda: declare("tilt", setting(default=1, lowest=0), "float"), ("'lowest'",)),

@@ -140,10 +140,20 @@ def nothing(prompts, completions):
     return [None] * len(completions)
 
 
+class Moves(BaseCallback):
+    """Goes on in the environment anew after each rollout, which changes nothing in what is counted."""
+
+    def _on_rollout_end(self):
+        self.model.set_env(self.model.env)
+
+    def _on_step(self):
+        return True
+
+
 def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_none():
     agent = agent_with(breaks_on(0.5))
     with pytest.raises(VerifierError, match=r"allowed: 10% \(max_failed_share\)") as stopped:
-        agent.learn(total_episodes=10_000)
+        agent.learn(total_episodes=10_000, callback=Moves())
     assert "error: OSError: the judge is down (test_verdicts.py:" in str(stopped.value)
     assert 100 <= agent.num_episodes <= 256
     with pytest.warns(UserWarning, match=r"^none of the 64 episodes .*: the judge is down \(test_verdicts.py:"):
@@ -188,21 +198,6 @@ def test_learning_from_a_teacher_or_without_a_word_about_success_needs_no_reward
     others = [Distillation("tiny", "TextGen-v0", **sums), Reinforce("tiny", "TextGen-v0", reply_coef=0.1, **sums)]
     others.append(Reinforce("MlpPolicy", "CartPole-v1", device="cpu"))
     assert [agent.start_watch.warns for agent in others] == [False] * 3
-
-
-class Moves(BaseCallback):
-    """Goes on in the environment anew after each rollout."""
-
-    def _on_rollout_end(self):
-        self.model.set_env(self.model.env)
-
-    def _on_step(self):
-        return True
-
-
-def test_failed_verdicts_count_though_a_callback_changes_the_environment():
-    with pytest.raises(VerifierError, match="the judge is down"):
-        agent_with(breaks_on(0.5)).learn(total_episodes=640, callback=Moves())
 
 
 def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
