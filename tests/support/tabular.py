@@ -178,19 +178,15 @@ def true_gradient(policy: TabularPolicy, rewards: torch.Tensor = AT_THE_END, gam
 
 
 def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
-    """Return Q(s, a) [P, S, V] by Bellman's equation, constants."""
-    pi, q = log_pi.detach().exp(), rewards.detach().clone()
-    for s in reversed(range(S)):
-        for a in range(V):
-            if NEXT[s, a] >= 0:
-                q[:, s, a] += gamma * (pi[:, NEXT[s, a]] * q[:, NEXT[s, a]]).sum(-1)
-    return q
+    """Return Q(s, a) [P, S, V], constants."""
+    following = torch.from_numpy(NEXT)
+    later = WORLD.values(log_pi.detach(), rewards, gamma)[:, following.clamp(min=0)]
+    return rewards + gamma * later.where(following >= 0, 0)
 
 
 def exact_values(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Return V(s) [P, S], constants."""
-    log_pi = policy.logits.detach().log_softmax(-1)
-    return (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)
+    return WORLD.values(policy.logits.detach(), rewards, gamma)
 
 
 def objective_gradient(
