@@ -9,7 +9,7 @@ from rlenv.agents import AGENTS
 from rlenv.agents.rollouts.steps import Steps
 from rlenv.agents.training.metrics import rollout_metrics
 
-TEXT = {"episodes_per_update": 16, "num_envs": 8, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
+TEXT = {"episodes_per_update": 8, "num_envs": 4, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a real device does not count")
 
 
@@ -69,14 +69,13 @@ def check(kinds, **most):
         assert kinds[kind].total() <= limit, (kind, kinds[kind])
 
 
-def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device, monkeypatch):
-    kinds = of_collecting(trained("grpo"), device, monkeypatch, 40)
+def test_grpo_on_text_waits_once_per_step_and_a_few_times_per_update(device, monkeypatch):
+    """In a step once more for ends or restarts."""
+    agent = trained("grpo")
+    kinds = of_collecting(agent, device, monkeypatch, 24)
     check(kinds, quiet=1, ends=2, both=3, reset=2, rollout=1)
     assert kinds["quiet"].total() == 1, "what is counted is there"
-
-
-def test_an_update_of_grpo_waits_a_few_times(device, monkeypatch):
-    found, steps = of_update(trained("grpo"), device, monkeypatch)
+    found, steps = of_update(agent, device, monkeypatch)
     assert steps == 1 and found.total() <= 8, found
 
 
