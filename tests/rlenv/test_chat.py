@@ -49,7 +49,7 @@ def whole(tokenizer, prompt):
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *SPACES])
-@drawn(5)
+@drawn(3)
 @given(
     texts=st.lists(
         st.sampled_from(["What is 12+34= ?", "a", " b\n", "\n\nc", "é🙂字", "  ", "<", "|end", "user"]), min_size=1

@@ -11,7 +11,6 @@ from huggingface_hub import constants
 from local_hub import serve
 from refused import check_refused
 
-from rlenv import hub
 from rlenv.problems import load_problems
 from rlenv.task import TextGenTask
 
@@ -102,15 +101,3 @@ def test_without_network_the_cache_is_read_but_no_other_revision(tmp_path, monke
     assert [each.answer for each in load_problems(NAME, COLUMNS)] == ["1", "2", "3", "4"]
     check_refused(load_problems, {"path": f"hf:org/sums/main@{OTHER}"}, (OTHER, f"another revision, {COMMIT}"))
     assert capfd.readouterr().err == ""
-
-
-def test_what_a_checkpoint_names_is_loaded_only_with_trust(tmp_path, monkeypatch):
-    loaded = serve(monkeypatch, tmp_path, "org/sums", {"train": SPLITS["train"]})
-    settings = {"verifier": "exact", "problems": "hf:org/sums", "columns": COLUMNS, "tokenizer": "train:260"}
-    check_refused(TextGenTask, settings | {"trust": False}, ("'hf:org/sums'", "would download it", "--trust"))
-    assert loaded == []
-    TextGenTask(**settings, trust=True)
-    monkeypatch.setattr(hub, "_chosen", set())
-    hub.allow("hf:org/sums")
-    TextGenTask(**settings, trust=False)
-    assert len(loaded) == 2

@@ -33,11 +33,6 @@ FRAGMENTS = [
 ]
 
 
-def test_none_that_is_slow_or_isolated_is_judged_in_this_process():
-    apart = {name for name in PURE if OURS[name].execution.isolated or OURS[name].execution.slow}
-    assert apart <= {"json_schema"}, "for endless schemas"
-
-
 def completions(verifier, problem):
     """Text of every kind: from all of Unicode, and near to what the verifier reads."""
     near = [*FRAGMENTS, problem.prompt, problem.answer, verifier.demonstration(problem)]

@@ -65,12 +65,9 @@ def test_an_episode_is_a_run_of_a_program():
     said, verdict = episode(program, turn("<tool_call>...", [CALL]), turn("2 "))
     assert said == [[{"role": "tool", "content": "2"}]] and verdict == Verdict(1.0, {"calls": 1})
     assert episode(program, turn("3"))[1] == Verdict(0.0, {"calls": 0})
-
-
-def test_a_plain_call_has_arguments_by_name():
     for asked in (turn("calculator(1+1)", [Call("calculator", "1+1")]), "calculator(1+1)"):  # the latter demonstrated
         said, verdict = episode(Program(agent), asked, turn("2"))
-        assert said[0][0]["content"] == "2" and verdict.reward == 1
+        assert said[0][0]["content"] == "2" and verdict.reward == 1, "a plain call has arguments by name"
 
 
 @pytest.mark.parametrize(("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE])
@@ -93,8 +90,8 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
 def worker(request):
     """Return a function that makes worker processes, which test_pool.py sees end."""
 
-    def make(program, timeout=30.0):
-        pool = Isolated(program, workers=1, timeout=timeout)
+    def make(program):
+        pool = Isolated(program, workers=1, timeout=30.0)
         request.addfinalizer(pool.close)
         return pool
 
@@ -107,7 +104,7 @@ def worker(request):
 )
 def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
     program = Program(solve)
-    pool = worker(program, 0.5 if solve is programs.sleeps else 30.0)
+    pool = worker(program)
     said = [turn("2")]
     (reply,) = (each.result(60) for each in pool.ask([(SUM, said, False)]))
     if reply.verdict is None:
