@@ -70,6 +70,7 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
 
 
 BOM = b"\xef\xbb\xbf"
+LEVELED = Problem("a", metadata={"split": "train", "level": 1})
 NOTED = [Problem("1+1=", "2", {"note": "a; b, c"})]
 AS_WRITTEN = {  # a file's ending and contents, and its problems
     "lines of Windows": (
@@ -86,6 +87,7 @@ AS_WRITTEN = {  # a file's ending and contents, and its problems
     "a semicolon in a quoted name": ("csv", b'prompt,"a;b"\n1;1=,2\n', [Problem("1;1=", metadata={"a;b": "2"})]),
     "a semicolon beside a comma": ("csv", b"prompt,a;b\n1;1=,2\n", [Problem("1;1=", metadata={"a;b": "2"})]),
     "a semicolon in a prompt": ("csv", b"prompt\n1;1=\n", [Problem("1;1=")]),
+    "empty cells": ("csv", b"prompt,split,level\na,train,1\nb,,\n", [LEVELED, Problem("b", metadata={"split": None})]),
 }
 
 
@@ -114,9 +116,10 @@ ROW = {
 }
 
 
-def test_numbers_of_numpy_are_answers():
+def test_numbers_of_numpy_are_answers_and_none_is_neither_split_nor_level():
     rows = [{"prompt": "a", "answer": number} for number in (np.int64(3), np.float32(0.5))]
-    assert [problem.answer for problem in listed_problems(ProblemFile(problems=rows))] == ["3", "0.5"]
+    found = listed_problems(ProblemFile(problems=[*rows, {"prompt": "b", "split": None, "level": None}]))
+    assert [problem.answer for problem in found] == ["3", "0.5", ""] and found[2].metadata == {"split": None}
 
 
 @pytest.mark.parametrize(
@@ -159,13 +162,6 @@ def test_numbers_of_numpy_are_answers():
 )
 def test_columns_templates_and_levels_make_the_problem(tmp_path, row, settings, problem):
     assert list(load_problems(write_lines(tmp_path / "p.jsonl", [row]), **settings)) == [problem]
-
-
-def test_an_empty_cell_names_neither_split_nor_level(tmp_path):
-    (tmp_path / "p.csv").write_text("prompt,split,level\na,train,1\nb,,\n")
-    rows = [{"prompt": "a", "split": "train", "level": 1}, {"prompt": "b", "split": None, "level": None}]
-    named = [Problem("a", "", {"split": "train", "level": 1}), Problem("b", "", {"split": None})]
-    assert list(load_problems(tmp_path / "p.csv")) == named == list(listed_problems(ProblemFile(problems=rows)))
 
 
 @pytest.mark.parametrize("column", ["prompt", "messages", "turns"])

@@ -359,23 +359,14 @@ def test_what_is_wrong_with_a_file_is_named_with_its_place(tmp_path, name, conte
     check_refused(load_problems, {"path": path, **arguments}, names)
 
 
-@pytest.mark.parametrize(
-    ("save", "file", "read"),
-    [
-        (lambda folder: Dataset.from_list([{"prompt": "a"}]).save_to_disk(folder), "state.json", load_problems),
-        (
-            lambda folder: train_tokenizer(260, ["a"]).save_pretrained(folder),
-            "tokenizer.json",
-            partial(load_tokenizer, alphabet=""),
-        ),
-    ],
-    ids=["rows", "tokenizer"],
-)
-def test_a_damaged_folder_of_another_library_is_named_in_one_line(save, file, read, tmp_path):
-    save(tmp_path)
-    (tmp_path / file).write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=rf"\A[^\n]*'{tmp_path}' cannot be [^\n]+\Z"):
-        read(tmp_path)
+def test_a_damaged_folder_of_another_library_is_named_in_one_line(tmp_path):
+    Dataset.from_list([{"prompt": "a"}]).save_to_disk(tmp_path / "rows")
+    train_tokenizer(260, ["a"]).save_pretrained(tmp_path / "tokenizer")
+    read_tokenizer = partial(load_tokenizer, alphabet="")
+    for folder, file, read in (("rows", "state", load_problems), ("tokenizer", "tokenizer", read_tokenizer)):
+        (tmp_path / folder / f"{file}.json").write_text("[" * 100_000)
+        with pytest.raises(ValueError, match=rf"\A[^\n]*'{tmp_path / folder}' cannot be [^\n]+\Z"):
+            read(tmp_path / folder)
 
 
 def test_files_of_other_libraries_are_refused_by_row(tmp_path, monkeypatch):

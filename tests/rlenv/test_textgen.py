@@ -10,7 +10,6 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP
-from rlenv.slots import columns
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer
@@ -191,23 +190,3 @@ def test_every_picture_has_one_size_and_shows_what_was_written_and_what_came_of_
         batched.step(actions)
     right, wrong = batched.render()
     assert np.array_equal(right, frames[-1]) and colored(wrong, BAD) > 0 == colored(wrong, GOOD)
-
-
-def test_infos_are_merged_as_gymnasium_merges_them():
-    say = ["a", ["b", "c"]]
-    infos = {
-        4: {"reward": 0.5, "done": True, "level": 3, "said": say, "parts": {"right": 1.0}, "why": None},
-        0: {"reward": None, "done": False, "said": [], "parts": {"right": 0.25, "short": np.float32(2)}},
-        2: {"level": 2.75, "reward": np.float64(0.1), "text": "x", "parts": {}, "future": object()},
-    }
-    env, wanted = summing(6), {}
-    for slot, info in infos.items():
-        env._add_info(wanted, info, slot)
-    made = columns(infos, 6)
-    assert list(made) == list(wanted) and list(made["parts"]) == list(wanted["parts"])
-    for ours, theirs in ((made, wanted), (made["parts"], wanted["parts"])):
-        for key, column in theirs.items():
-            if not isinstance(column, dict):
-                assert ours[key].dtype == column.dtype
-                np.testing.assert_array_equal(ours[key], column)
-    assert made["said"][4] is say

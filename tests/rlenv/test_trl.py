@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from dialogues import Talker, Twice
 
 from rlenv.trl import environment, reward_function, rows
-from rlenv.verifiers import Problem, Reply, Turns, Verdict, Verifier
-from rlenv.verifiers.base import Dialogue
+from rlenv.verifiers import Reply, Verdict, Verifier
 
 ASKED = [{"role": "user", "content": ""}]
 
@@ -76,31 +76,12 @@ def test_a_dialogue_is_played_by_calls():
     assert first.reset(**row) is None and first.get_reward() == 0.0
 
 
-class Broken(Verifier):
-    turns = Turns(2)
-
-    def sample(self, rng):
-        return Problem("?")
-
-    def dialogue(self, problem):
-        return Fails()
-
-
-class Fails(Dialogue):
-    def reply(self, turn):
-        if turn == "crash":
-            raise RuntimeError("no")
-        return Reply("go on", reward=0.25)
-
-    def out_of_budget(self):
-        return Verdict(0.5)
-
-
-def test_turns_run_out_and_verifiers_fail():
-    playing = environment(Broken)()
+def test_turns_run_out_and_verifiers_fail(monkeypatch):
+    monkeypatch.setattr(Twice, "reply", lambda self, turn: Reply({"a": "go on"}[turn], 0.25))
+    playing = environment(Talker)()
     playing.reset(problem_seed=1)
-    assert playing.say("a") == "go on" and playing.say("b") == "go on\nThe dialogue is over."
+    assert [playing.say("a") for _ in range(4)] == [*["go on"] * 3, "go on\nThe dialogue is over."]
     assert playing.get_reward() == 1.0
     playing.reset(problem_seed=1)
-    playing.say("crash")
+    playing.say("a turn that fails")
     assert playing.get_reward() is None

@@ -1,12 +1,11 @@
-"""Dialogues: what a conversation and a reply may be, one turn as a completion, and workers that replay all turns."""
+"""Dialogues: what a conversation and a reply may be, one turn as a completion, and what is not replayed."""
 
 import pytest
-from dialogues import Echoing, Hashing
 
-from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
 from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.conversation import text_of
-from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers.dialogues import begin, replay, verdict_without_budget
 
 TALK = [
     {"role": "system", "content": "Add."},
@@ -14,7 +13,6 @@ TALK = [
     {"role": "assistant", "content": "2"},
     {"role": "user", "content": "2+2="},
 ]
-TURNS = ["a", "bb", "", "dcba", "c"]
 
 
 def test_a_prompt_may_be_a_conversation_of_which_a_single_message_counts_as_its_text():
@@ -33,16 +31,6 @@ def test_a_conversation_may_hold_earlier_turns_of_tools():
     assert prompt == [TALK[1], {"role": "assistant", "content": "", "tool_calls": [call]}, result, result]
 
 
-def live(verifier, problem):
-    """Return the replies of one dialogue, up to its end."""
-    dialogue, replies = begin(verifier, problem), []
-    for turn in TURNS:
-        replies.append(reply_to(dialogue, turn))
-        if replies[-1].verdict is not None:
-            break
-    return replies
-
-
 def saying(reply, **attributes):
     """Return a verifier whose dialogues answer with a function, and those of them that were closed."""
     closed, methods = [], {"reply": lambda self, turn: reply(turn), "close": lambda self: closed.append(self)}
@@ -59,6 +47,9 @@ def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens
     with pytest.raises(KeyError):
         failing.verify(problem, "a")
     assert len(closed) == 1
+    chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
+    with pytest.raises(ValueError, match="not deterministic"):
+        replay(chance, problem, ["", ""], False)
 
 
 @pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
@@ -66,28 +57,3 @@ def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_not
     verifier = Verifier()
     verifier.reward_range = (low, high)
     assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least)
-
-
-def test_workers_give_the_replies_of_live_dialogues_unless_one_cannot_be_replayed():
-    verifier = Echoing(alone=True)
-    problems = [Problem(text) for text in ("ab", "b", "cd", "dd", "bcd")]
-    expected = [live(verifier, problem) for problem in problems]
-    assert len({len(replies) for replies in expected}) > 1
-    chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
-    isolated, random = isolate(verifier, workers=1), Isolated(chance, workers=1)
-    try:
-        pairs = list(zip(problems, expected, strict=True))
-        asked = [(problem, TURNS[: k + 1], False) for problem, replies in pairs for k in range(len(replies))]
-        assert [future.result() for future in isolated.ask(asked)] == [
-            reply for _, replies in pairs for reply in replies
-        ]
-        hashing = Hashing(problems[1])
-        hashing.reply("a")
-        (future,) = isolated.ask([(problems[1], ["a"], True)])
-        assert future.result().verdict == hashing.out_of_budget()
-        (future,) = random.ask([(Problem("?"), ["", ""], False)])
-        verdict = future.result().verdict
-        assert verdict.status == "error" and "not deterministic" in verdict.reason
-    finally:
-        isolated.close()
-        random.close()
