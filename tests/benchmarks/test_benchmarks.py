@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from diagonal import slow
 from inprocess import result_of, run
 
 from rlenv import _benchmarks
@@ -55,7 +56,7 @@ def rows_of(cases):
 
 @pytest.mark.parametrize(
     ("module", "name", "count"),
-    [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 3), (one_file, "one-file", 1)],
+    [(generate, "generate", 1), slow(sb3, "sb3", 2), slow(env, "env", 3), (one_file, "one-file", 1)],
 )
 def test_a_benchmark_yields_rows(module, name, count):
     assert len(rows_of(module.cases(name))) == count

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from click.testing import CliRunner
 from loaded import loaded
-from pages import DIRECTIVE, MODEL, ROOT, Block, blocks, check_rlenv, commands, run_command, run_page
+from pages import DIRECTIVE, MODEL, ROOT, blocks, check_rlenv, commands, run_command, run_page
 from tiny_models import write_chat_model
 
-from rlenv._scripts.main import main
 from rlenv.agents import AGENTS
 from rlenv.verifiers.plugins import registry
 
@@ -108,31 +106,6 @@ def test_every_link_leads_to_a_file():
         text = page.read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("page_folder")
-@pytest.mark.parametrize("name", MAKER.PAGES)
-def test_the_cells_of_a_notebook_run(name):
-    """Python, files and commands, with the numbers of the fast tests and a small model in place of SmolLM2."""
-    page = PAGES[MAKER.PAGES[name]]
-    write_chat_model(MODEL, context=256)
-    pairs = [each for block in blocks(page) for each in block.directives.get("in tests", "").split(";") if each]
-    scope = {"__name__": "__main__"}
-    for cell in json.loads(MAKER.notebook(name, page))["cells"]:
-        source = "".join(cell["source"])
-        for printed, smaller in (map(str.strip, pair.split("->")) for pair in pairs):
-            source = source.replace(printed, smaller)
-        first, _, rest = source.partition("\n")
-        if cell["cell_type"] != "code" or "\n%pip " in source:
-            continue
-        if first.startswith("%%writefile "):
-            Path(first.split()[1]).write_text(rest, encoding="utf-8")
-        elif first.startswith("!"):
-            for words in commands(Block("", source.replace("!rlenv", "rlenv"), 1, {})):
-                assert CliRunner().invoke(main, words[1:], catch_exceptions=False).exit_code in (0, 1), words
-        else:
-            exec(compile(source, f"{name}, {cell['id']}", "exec"), scope)
 
 
 PAGE = """# A page

@@ -10,7 +10,7 @@ from rlenv._labs import LABS, bandit, baselines, credit, kl, length_bias, pass_a
 
 TINY = {"WARM_STEPS": 2, "STARTS": 1, "UPDATES": 2, "EPISODES": 8}
 SMALL = {
-    "snr": (snr, {"REPLICATIONS": 500, "SIZES": (1, 2, 8, 32)}),
+    "snr": (snr, {"REPLICATIONS": 200, "SIZES": (1, 2, 8, 32)}),
     "baselines": (baselines, {"RATES": (0.1, 0.9), "SIZES": (2,), "SHOWN": 2}),
     "bandit": (bandit, {"RUNS": 2, "MOST_UPDATES": 5}),
     "kl": (kl, TINY | {"BETAS": (0.0, 1.0), "EVALUATION": 8}),

@@ -125,20 +125,10 @@ def test_a_connection_cannot_end_the_session_of_another_one(guess):
             other.recv(timeout=30)
 
 
-def test_text_that_is_not_utf8_closes_its_connection_and_prints_nothing():
-    served = Served()
-    for _ in range(3):
-        with sync.connect(f"{served.url.replace('http', 'ws')}/ws", proxy=None) as connection:
-            connection.send(b"\xff\xfe", text=True)
-            with pytest.raises(closed.ConnectionClosed, match="1007"):
-                connection.recv(timeout=30)
-    assert served.end() == (0, "ended\n")
-
-
-def test_clients_that_vanish_print_nothing():
+def test_clients_that_send_no_utf8_or_vanish_print_nothing():
     from websockets.asyncio.client import connect
 
-    async def vanish(address, turn):
+    async def vanish(turn):
         connection = await connect(address, proxy=None)
         await connection.send('{"type": "reset", "data": {"seed": 1}}')
         await connection.recv()
@@ -146,8 +136,14 @@ def test_clients_that_vanish_print_nothing():
         connection.transport.abort()
 
     served = Served()
+    address = f"{served.url.replace('http', 'ws')}/ws"
+    for _ in range(3):
+        with sync.connect(address, proxy=None) as connection:
+            connection.send(b"\xff\xfe", text=True)
+            with pytest.raises(closed.ConnectionClosed, match="1007"):
+                connection.recv(timeout=30)
     for turn in map(str, range(10)):
-        asyncio.run(vanish(f"{served.url.replace('http', 'ws')}/ws", turn))
+        asyncio.run(vanish(turn))
     assert served.end() == (0, "ended\n")
 
 
