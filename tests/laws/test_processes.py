@@ -433,11 +433,11 @@ def by_prompt(prompts, completions, **columns):
 
 
 def chosen(how):
-    """Return where the choice of problems stands after four updates."""
+    """Return where the choice of problems stands after five updates."""
     problems = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
     world = {"verifier": by_prompt, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, **how}
     agent = text_agent("reinforce", world, num_envs=64, episodes_per_update=64, group_size=None)
-    agent.learn(total_episodes=4 * 64)
+    agent.learn(total_episodes=5 * 64)
     return agent.env.state_dict()["stream"]["curriculum"]
 
 
