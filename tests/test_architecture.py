@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from anew import run_anew
 
+from rlenv.agents import AGENTS
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = {  # by folder; examples are no package
     "rlenv": "rlenv",
@@ -269,6 +271,28 @@ def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
     assert {"rlenv.agents.files", "rlenv._scripts.process.children"} <= {*names}
     imports = "".join(f"import {name}\n" for name in names)
     run_anew(f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}")
+
+
+def test_nothing_in_agents_names_an_environment():
+    for path in (ROOT / "agents").rglob("*.py"):
+        code = nodes(path)
+        docstrings = {
+            ast.get_docstring(node, clean=False)
+            for node in code
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        }
+        for node in code:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
+                assert not re.search("textgen|cartpole|arith", node.value, re.IGNORECASE), f"{path}:{node.lineno}"
+
+
+def test_no_algorithm_is_branched_on_by_name():
+    for path in SOURCES:
+        for node in nodes(path):
+            if isinstance(node, ast.Compare):
+                constants = [part.value for part in (node.left, *node.comparators) if isinstance(part, ast.Constant)]
+                named = {each for each in constants if isinstance(each, str)}
+                assert not AGENTS.keys() & named, f"{path}:{node.lineno}"
 
 
 def test_every_package_is_installed():
