@@ -120,7 +120,7 @@ COMMANDS = {
         f"train --verifier-arg digits=1 --sft-steps 4 --sft-examples 8 --sft-batch-size 4 --episodes 16 {SMALL}",
         RESULT,
         {"env": "TextGen-v0", "agent": "reinforce-baseline", "updates": 2, "failures": NO_FAILURES}
-        | {"eval.split": "test", "eval.deterministic": True, "sft_loss": about(1.7395)},
+        | {"eval.split": "test", "eval.deterministic": True, "sft_loss": about(1.9637)},
         files=TEXT,
         columns=SOLVED,
     ),
@@ -164,14 +164,14 @@ COMMANDS = {
         f"sft {FILE} --epochs 2 --sft-batch-size 8 --verifier exact --eval-episodes 4 --device cpu --log-dir {{out}} "
         "--json",
         "run_dir env seed steps examples loss initial_eval_loss eval_loss seconds eval interrupted",
-        {"examples": 30, "steps": 8, "initial_eval_loss": about(4.5878), "eval_loss": about(2.67, 0.1)},
+        {"examples": 30, "steps": 8, "initial_eval_loss": about(4.6073), "eval_loss": about(3.199, 0.1)},
         files=f"{POLICY} {MODEL}",
     ),
     "reward-model": Run(
         "reward-model --pairs pairs.jsonl --column split=split --batch-size 10 --epochs 2 --device cpu --log-dir {out} "
         "--json",
         "run_dir seed steps learning_rate pairs held_out_pairs loss seconds initial_eval eval interrupted",
-        {"pairs": 30, "held_out_pairs": 6, "steps": 6, "eval.accuracy": 1.0, "initial_eval.loss": about(0.646)},
+        {"pairs": 30, "held_out_pairs": 6, "steps": 6, "eval.accuracy": 1.0, "initial_eval.loss": about(0.673)},
         files="/config.json /result.json /model/model.safetensors /model/tokenizer.json",
     ),
     "evaluate": Run(
@@ -208,11 +208,6 @@ COMMANDS = {
     "verifiers list": Run("verifiers list", said=("arith", "weighted")),
     "verifiers show": Run("verifiers show arith -n 2 --seed 1", said=("demonstration", "wrong", "empty", "digits")),
     "verifiers lint": Run("verifiers lint arith --json", "verifiers skipped"),
-    "check-gradient": Run(
-        "check-gradient rloo --tokens 2 --steps 1 --json",
-        "rloo",
-        {"rloo.rollouts": 16, "rloo.meaning": "unbiased", "rloo.direction": about(1)},
-    ),
     "lab": Run(
         "lab pass-at-k --out {out} --json",
         "lab claim held checks figures seed seconds",
@@ -245,7 +240,7 @@ SLOW = "Pendulum with gSDE and squashing"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Return the working folder, with what the commands read: problems, pairs, a model, modules."""
+    """Return the working folder, with what the commands read: problems, pairs, modules."""
     splits = {word: "test" if word[0] == "c" else "train" for word in WORDS}
     rows = [{"q": f"{word}>", "a": word[::-1], "split": split} for word, split in splits.items()]
     answers = [{"chosen": row["a"], "rejected": f"{row['a']}x"} for row in rows]
@@ -255,7 +250,6 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
-    write_chat_model(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -268,10 +262,11 @@ def command(line, typed="", **places):
     return CliRunner().invoke(main, [word.format(**places) for word in shlex.split(line)], input=typed)
 
 
-@pytest.mark.usefixtures("true_sizes")
 @pytest.mark.parametrize("name", [slow(name) if name == SLOW else name for name in COMMANDS])
 def test_a_command_leaves_what_it_always_left(name, folder, text_run):
     run, out = COMMANDS[name], folder / "out"
+    if "--model model" in run.line:
+        write_chat_model(folder / "model")
     outcome = command(run.line, run.typed, out=out, text=text_run)
     assert outcome.exit_code == run.code, f"{outcome.output}{outcome.exception!r}"
     for text in run.said:
@@ -296,7 +291,8 @@ def figure(name, found, rows):
 
 
 def test_every_command_has_a_golden_run():
-    assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {*NAMES}, "below; neighbours"
+    elsewhere = {"compare", "serve", "check-gradient"}  # below; neighbours/; scripts/test_check_gradient.py
+    assert {run.line.split()[0] for run in COMMANDS.values()} | elsewhere == {*NAMES}
 
 
 # Runs that take more than one command, or a look inside an episode.

@@ -25,7 +25,6 @@ class Wrong(GRPO):
         ratio, a = (log_probs - batch.log_probs).exp(), batch.advantages
         return torch.maximum(ratio * a, ratio.clamp(0.8, 1.2) * a)
 """
-SMALL = ("--tokens", 2, "--steps", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +37,8 @@ def few(monkeypatch):
 def test_an_agent_of_the_users_beside_one_of_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(HALF)
-    lines = run("check-gradient", "rloo", "mine.py:Half", *SMALL).stdout.splitlines()
-    assert lines[0] == "rloo                 error 0.000   direction 1.000   noise 1.7   unbiased"
+    lines = run("check-gradient", "rloo", "mine.py:Half", "--tokens", 2, "--steps", 1).stdout.splitlines()
+    assert lines[0] == "rloo                 error 0.000   direction 1.000   noise 4.6   unbiased"
     assert lines[2].startswith("mine.Half            error 0.125   direction 1.000")
     assert lines[2].endswith("right direction, scaled by 0.875 (own reward in the baseline: dA/dR = 0.875)")
     assert lines[4].startswith("checked: every rollout of 2 prompts") and "both signs" in lines[4]

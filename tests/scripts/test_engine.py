@@ -94,7 +94,7 @@ def test_what_was_trained_with_an_engine_needs_none_afterwards(copied, started, 
     assert agent.engine is None and agent.num_updates == 3 and started == []
 
 
-def test_arguments_that_only_the_configuration_names_need_trust(copied, started):
+def test_arguments_and_an_address_that_only_the_configuration_names_need_trust(copied, started):
     resume = ["train", "--resume", copied, "--episodes", 24]
     line = error_of(run(*resume))
     assert "config.json' names --engine-arg" in line and "--trust or --engine-arg" in line and "block_size" in line
@@ -103,13 +103,11 @@ def test_arguments_that_only_the_configuration_names_need_trust(copied, started)
     done("train", "--resume", copied, "--episodes", 32, "--trust")
     assert [each["block_size"] for each in started] == [32, 32], "what is given is kept"
 
-
-def test_an_address_that_only_the_configuration_names_needs_trust(copied, started):
     given = json.loads((copied / "config.json").read_text())
     del given["engine_kwargs"]
     (copied / "config.json").write_text(json.dumps(given | {"engine_url": "http://localhost:8000"}))
-    resume = ["train", "--resume", copied, "--episodes", 24]
+    resume = ["train", "--resume", copied, "--episodes", 40]
     line = error_of(run(*resume))
     assert "names --engine-url http://localhost:8000; if you trust it, pass --trust or --engine-url itself" in line
+    assert len(started) == 2
     done(*resume, "--engine-url", "http://localhost:8000")
-    assert len(started) == 1

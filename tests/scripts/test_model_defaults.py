@@ -79,9 +79,8 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     assert model_defaults.passes(again) == 7
 
 
-def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
-    work = Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
-    network, free = tiny_model("llama").config, 4 * 2**20
+def test_runs_at_the_same_time_plan_with_their_share_and_supervised_passes_are_as_long_as_speed_needs(monkeypatch):
+    network, free, work = tiny_model("llama").config, 4 * 2**20, Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
     monkeypatch.setattr(model_defaults, "LARGE", 1)
     monkeypatch.setattr(memory_plan, "available", lambda device: free)
     monkeypatch.setattr(model_defaults, "workload", lambda config: (network, work))
@@ -91,12 +90,7 @@ def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
     assert 0.6 * free < 3 * peak <= 0.8 * free
     assert model_defaults.passes(config) is None, "all in one pass"
 
-
-def test_supervised_passes_on_a_cpu_are_as_long_as_speed_needs_however_much_memory_is_free(monkeypatch):
     free, work = 2**40, Workload(8, 33, 24, episodes=256, slots=4, device="cpu")
-    monkeypatch.setattr(model_defaults, "LARGE", 1)
-    monkeypatch.setattr(memory_plan, "available", lambda device: free)
-    monkeypatch.setattr(model_defaults, "workload", lambda config: (tiny_model("llama").config, work))
     config = SftConfig(model="someone/model")
     assert model_defaults.passes_of_imitation(config) == 2048
     assert model_defaults.passes(config.into(TrainConfig)) is None, "all in one pass"
