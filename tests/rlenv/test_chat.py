@@ -133,7 +133,6 @@ BRIEF = {"system_prompt": "Be brief."}
     [
         ([user("a")], BRIEF, [system("Be brief."), user("a")]),
         ([system("own"), user("a")], BRIEF, [system("own"), user("a")]),
-        ("a", BRIEF, [system("Be brief."), user("a")]),
         ("a", {"chat": True}, [user("a")]),
         ("a", {}, "a"),
         ("a", {**BRIEF, "chat": False}, "a"),

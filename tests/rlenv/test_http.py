@@ -88,12 +88,10 @@ def test_the_deadline_holds_in_the_handshake_of_tls():
     ("kind", "fault", "said"),
     [
         ("redirect 302", ValueError, "answers with 302, a redirect to 'http://127.0.0.1:9/schema'; if you trust"),
-        ("redirect to nowhere", ValueError, "302, a redirect to 'nowhere'"),
         ("a body of 1 GB", ValueError, "answers with more than 1,048,576 bytes"),
-        ("cut before the status", ConnectionError, "disconnected"),
         ("cut in the body", ConnectionError, "received 17 bytes, expected 100"),
     ],
-    ids=["redirect", "to nowhere", "long", "cut before", "cut in the body"],
+    ids=["redirect", "long", "cut in the body"],
 )
 def test_faults_have_a_class_and_say_what_came(kind, fault, said):
     with HostileServer(kind) as server, pytest.raises(fault, match=said):

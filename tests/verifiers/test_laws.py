@@ -52,7 +52,7 @@ def test_any_text_has_a_verdict(name):
     verifier = make_verifier(name)
     low, high = verifier.reward_range
 
-    @drawn(30, database=None, suppress_health_check=list(HealthCheck))
+    @drawn(20, database=None, suppress_health_check=list(HealthCheck))
     @given(st.one_of([st.tuples(st.just(each), completions(verifier, each)) for each in verifier.examples()]))
     def judge(pair):
         problem, completion = pair

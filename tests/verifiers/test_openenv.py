@@ -82,20 +82,15 @@ def test_what_is_not_an_action_is_answered(server):
     assert playing.reply('{"guess": "7"}').verdict.reward == 1
 
 
-def test_a_lost_session_is_repeated(server):
+def test_a_copy_goes_on_in_a_session_of_its_own_and_a_lost_session_is_repeated(server):
     playing = episode(world())
     playing.reply("x")
+    copies = [copy.deepcopy(playing) for _ in range(2)]
+    assert copies[0].reply("x") == copies[1].reply("x")
     before, server.lose, server.down = len(server.resets), 1, 3
     reply = playing.reply("x")
     assert reply.verdict.reward == 0.25 and reply.counts["reconnects"] == 1
     assert server.resets[before:] == [7]
-
-
-def test_a_copy_goes_on_in_a_session_of_its_own(server):
-    playing = episode(world())
-    playing.reply("x")
-    copied = copy.deepcopy(playing)
-    assert playing.reply("x") == copied.reply("x")
 
 
 @pytest.mark.parametrize(

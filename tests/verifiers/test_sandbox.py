@@ -154,9 +154,6 @@ class TestRunning:
             run({"main.py": "import time\ntime.sleep(99)"}, isolated=isolated, seconds=9, clock=0.3).ended == "timeout"
         )
 
-    def test_the_order_of_sets_is_the_same_every_time(self, isolated):
-        assert len({output_of("print(set('abcdefgh'))", isolated) for _ in range(2)}) == 1
-
 
 THREADS = (
     "import threading, time\ntry:\n"
@@ -365,7 +362,8 @@ def test_namespaces_and_session_are_new_and_privileges_are_gone_for_good():
 def test_what_is_there_is_what_python_needs():
     program = "import os, sys, math, ssl, sqlite3, asyncio; print(os.listdir('/tmp'), os.listdir('/dev'))"
     assert output_of(program) == "['main.py'] ['urandom', 'zero', 'null']\n"
-    assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED']\n"
+    given = output_of("import os; print(sorted(os.environ), os.environ['PYTHONHASHSEED'])")
+    assert given == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED'] 0\n"
     folders = output_of("import os, sys\nfor path in os.listdir('/'): print(path)").split()
     assert not {"home", "work", "etc/passwd", "boot", "var", "old", "proc", "sys"} & set(folders)
     assert output_of("import torch") == ""

@@ -260,8 +260,6 @@ def test_python_runs_in_the_sandbox():
     assert tool.run(Call("python", {"code": "import sys; print('aside', file=sys.stderr)"})) == "aside"
     for code, message in (
         ("1 +", "SyntaxError: invalid syntax"),
-        ("import numpy", "ModuleNotFoundError: No module named 'numpy'"),
-        ("open('/etc/passwd')", "FileNotFoundError: .*"),
         ("print('x' * (1 << 21))", "the program printed more than 1048576 bytes"),
         ("import os; os._exit(3)", r"the program exited with code 3$"),
         ("import sys; sys.exit('a reason')", r"the program exited with code 1: a reason$"),

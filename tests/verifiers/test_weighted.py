@@ -129,7 +129,7 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
         weighted.verify(SUM, "3")
 
 
-def test_async_reward_functions_run_side_by_side_and_an_error_is_that_of_the_function():
+def test_async_reward_functions_run_side_by_side():
     meeting = {name: asyncio.Event() for name in ("first", "second")}
 
     async def first(completions):
@@ -142,12 +142,7 @@ def test_async_reward_functions_run_side_by_side_and_an_error_is_that_of_the_fun
         await asyncio.wait_for(meeting["first"].wait(), 60)
         return [float(len(text)) for text in completions]
 
-    async def fails(completions, **columns):
-        raise ConnectionError("no judge")
-
     functions = {"first": says(1, first), "third": says(1, one), "second": says(1, second)}
     verdicts = Weighted(functions).verify_batch([SUM] * 2, ["xx", "yyy"])
     assert [verdict.reward for verdict in verdicts] == [5.0, 7.0]
     assert list(verdicts[0].parts) == ["first", "third", "second"]
-    with pytest.raises(ConnectionError, match="no judge"):
-        Weighted({"works": says(1, one), "fails": says(1, fails)}).verify_batch([SUM], ["x"])

@@ -120,20 +120,6 @@ def test_functions_beside_it_and_names_in_a_file(monkeypatch):
     pool.close()
 
 
-def test_the_environment_renders_the_observation_and_pays():
-    row = {"prompt": "Play: ", "target": 7}
-    env = gymnasium.make("TextGen-v0", verifier=Numbers, problems=[row], test_fraction=0.0)
-    env.reset(seed=0)
-    task = env.unwrapped.task
-    assert env.unwrapped.task.stream[0].prompt == "Play: 1 to 9, odd? "
-    for turn in ("guess(5)", "guess(7)", "7"):
-        for token in [*task.encoding.encoder.ids([turn])[0], task.encoding.eos_token_id]:
-            _, reward, over, _, info = env.step(token)
-    assert over and reward == pytest.approx(0.9) and info["turns"] == 3 and info["tool_calls"] == 2
-    with pytest.raises(ValueError, match=r"EnvironmentClass.*guess"):
-        gymnasium.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
-
-
 class Own:
     """Draws from a generator that no seed reaches."""
 
@@ -298,11 +284,3 @@ def test_a_game_is_shown_without_the_models_words_and_a_text_in_place_of_a_rewar
     assert game.reply(f"[{game.env.game_number}]").verdict.reward == 1
     ends = [(verifier, "stop", 0), (verifier, "near", 0.9), (wins, "near", 0)]
     assert all(made.dialogue(problem).reply(turn).verdict.reward == reward for made, turn, reward in ends)
-
-
-def test_games_that_run_in_turns_do_not_share_randomness_with_each_other_or_us(libraries):
-    verifier, problem = make_verifier("textarena:GuessTheNumber-v0"), Problem("", metadata={"seed": 5})
-    alone = [replay(verifier, problem, ["[0]"] * count, False) for count in (1, 2, 3)]
-    before, games = random.getstate(), [verifier.dialogue(problem) for _ in range(2)]
-    turns = [[game.reply("[0]") for game in games] for _ in range(3)]
-    assert [pair[0] for pair in turns] == [pair[1] for pair in turns] == alone and random.getstate() == before
