@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from diagonal import diagonal
 from gaps import gapped
-from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv, VectorWrapper
-from identity_checks import EXACT, ROUNDING, assert_close, collect
+from gymnasium.vector import VectorWrapper
+from identity_checks import EXACT, assert_close, collect
 from tiny_models import text_envs, tiny_model, tiny_policy
 
 from rlenv.agents import A2C, PPO
@@ -75,25 +72,6 @@ class CutOff(VectorWrapper):
         return obs, rewards, terminated & ~truncated, truncated, infos
 
 
-class Endless(gym.Env):
-    """Pays 1 at every step, whatever is done, and always looks the same; over or only cut off after four steps."""
-
-    def __init__(self, terminates):
-        self.terminates = terminates
-        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.array([0.5, -0.5], dtype=np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        over = self.t == 4
-        obs = np.array([0.5, -0.5], dtype=np.float32)
-        return obs, 1.0, over and self.terminates, over and not self.terminates, {}
-
-
 @diagonal("cls, critic", [A2C, PPO], ["head", "separate"])
 def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, critic):
     envs = CutOff(text_envs(4))
@@ -112,19 +90,3 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, crit
     row_by_row = agent.prepare(rollout)
     assert_close(row_by_row.extras["final_values"], prepared.extras["final_values"], EXACT, "final values, row by row")
     assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
-
-
-@pytest.mark.parametrize("cls", [A2C, PPO])
-@pytest.mark.parametrize(("terminates", "lam"), [(False, 0.0), (False, 0.95), (False, 1.0), (True, 1.0)])
-def test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit_but_from_an_end(cls, terminates, lam):
-    """A world without end, watched for four steps at a time, of which the critic says 1 / (1 - γ) everywhere."""
-    envs, worth = SyncVectorEnv([lambda: Endless(terminates)] * 4), 1 / (1 - GAMMA)
-    settings = {"normalize_advantage": False} if cls is PPO else {}
-    agent = cls("MlpPolicy", envs, gamma=GAMMA, gae_lambda=lam, episodes_per_update=8, device="cpu", **settings)
-    with torch.no_grad():
-        agent.policy.net.value_net.weight.zero_()
-        agent.policy.net.value_net.bias.fill_(worth)
-    prepared = agent.prepare(collect(agent.policy, envs, 8))
-    left = [sum(GAMMA**k for k in range(steps)) if terminates else worth for steps in (4, 3, 2, 1)]
-    assert_close(prepared.extras["value_targets"], torch.tensor(left).expand(8, 4), ROUNDING, "targets")
-    assert_close(prepared.advantages, torch.tensor(left).expand(8, 4) - worth, ROUNDING, "advantages")

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 # Twenty turns with the templates of real families: the tokens that are trained are those that were sampled.
 
 
-TURNS, EPISODES = 20, 2
+TURNS = 20
 OFTEN = ["chatml", "gemma"]
 WORDS = ["yes", "no, <|im_end|> again", " 12+34= ?\n", "▁user [INST] é", "</s>"]
 
@@ -60,26 +60,24 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
     sampled, turns, length, step, reset = [], [], [0], envs.step, envs.reset
 
     def restart(**kwargs):
-        sampled.append([])
         obs, infos = reset(**kwargs)
         length[0] = int(obs["length"])
         return obs, infos
 
     def listen(actions):
-        sampled[-1].append((length[0], int(actions)))
+        sampled.append((length[0], int(actions)))
         out = step(actions)
         length[0] = int(out[0]["length"])
         turns.extend([out[4]["turns"][0]] if out[2] else [])
         return out
 
     envs.step, envs.reset = listen, restart
-    rollout = Collector(envs, CPU).collect(policy, EPISODES, torch.Generator().manual_seed(0))
-    assert turns == [TURNS] * EPISODES
-    for row, wanted in enumerate(sampled):
-        columns, actions = (each[row][rollout.mask[row]].tolist() for each in (rollout.columns, rollout.actions))
-        assert list(zip(columns, actions, strict=True)) == wanted, "every sampled token, and nothing else"
-        assert rollout.observations["tokens"][row, columns].tolist() == actions
-        assert columns[-1] - columns[0] >= len(columns) + TURNS - 1, "replies stand in between"
+    rollout = Collector(envs, CPU).collect(policy, 1, torch.Generator().manual_seed(0))
+    assert turns == [TURNS]
+    columns, actions = (each[0][rollout.mask[0]].tolist() for each in (rollout.columns, rollout.actions))
+    assert list(zip(columns, actions, strict=True)) == sampled, "every sampled token, and nothing else"
+    assert rollout.observations["tokens"][0, columns].tolist() == actions
+    assert columns[-1] - columns[0] >= len(columns) + TURNS - 1, "replies stand in between"
     log_probs = policy.evaluate(rollout)["log_probs"]
     assert (log_probs - rollout.log_probs)[rollout.mask].abs().max() < 1e-12
 

@@ -49,12 +49,6 @@ def weights(agent):
     return torch.cat([weight.detach().flatten() for weight in agent.policy.parameters()])
 
 
-def test_surplus_and_order_change_nothing():
-    _, plain = trained(one := made(), 1)
-    _, other = trained(two := made(faults={"surplus": 5, "shuffles": True}), 1)
-    assert plain == other and torch.equal(weights(one), weights(two))
-
-
 def test_many_slots_play_what_one_slot_plays():
     """Slots wait for each other's tokens; each episode is that of its own."""
     played = []

@@ -5,7 +5,6 @@ import copy
 import gymnasium as gym
 import pytest
 import torch
-from counting_env import CountingPolicy, Ledger, counting_envs
 from diagonal import diagonal, slow
 from dialogues import talking
 from gymnasium.vector import AutoresetMode
@@ -77,13 +76,6 @@ def assert_groups_share_their_prompt(rollout, size=None):
     for group, tokens, length in zip(rollout.groups.tolist(), seen["tokens"], seen["length"], strict=True):
         prompts.setdefault(group, []).append(tokens[:length].tolist())
     assert all(len(same) == (size or len(same)) and same == same[:1] * len(same) for same in prompts.values()), prompts
-
-
-def test_all_started_episodes_are_finished_so_long_ones_are_not_left_out():
-    lengths = [30, 1, 30, 1, 30, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, *[5] * 100]
-    for mode in MODES:
-        rollout = Collector(counting_envs(mode, 2, Ledger(lengths)), CPU).collect(CountingPolicy(), 6)
-        assert rollout.lengths.tolist() == [30, 1, 30, 1, 30, 1]
 
 
 def own_rewards(envs, rollout):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlenv  # noqa: F401
-from rlenv._status import ERROR, OK
+from rlenv._status import ERROR, NOT_APPLICABLE, OK, TIMEOUT
 from rlenv.agents import Collector
 from rlenv.agents.rollout import Batch, Rollout, join
 from rlenv.agents.training.evaluation import evaluation_metrics
@@ -189,13 +189,14 @@ CPU = torch.device("cpu")
 
 
 class Sparing(CountingEnv):
-    """Episode i succeeds if i % 3 is 0, fails if i % 4 is 1 or 3, and has level 2 if i % 5 is 2; else says nothing."""
+    """Episode i succeeds if i % 3 is 0, fails in four ways if odd, has level 2 if i % 5 is 2; else says nothing."""
 
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
         if terminated or truncated:
             info |= {"is_success": True} if self.episode % 3 == 0 else {}
-            info |= {"verdict_status": "error", "verdict_reason": "odd"} if self.episode % 4 == 1 else {}
+            status = {1: "error", 5: "timeout", 9: "not_applicable"}.get(self.episode % 12)
+            info |= {"verdict_status": status, "verdict_reason": "odd"} if status else {}
             info |= {"verifier_failed": True} if self.episode % 4 == 3 else {}
             info |= {"level": 2} if self.episode % 5 == 2 else {}
         return obs, reward, terminated, truncated, info
@@ -211,8 +212,11 @@ def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, s
     number = torch.arange(EPISODES)
     assert torch.equal(rollout.success.nan_to_num(-1), torch.where(number % 3 == 0, 1.0, -1.0))
     assert torch.equal(rollout.ok, number % 2 != 1), "an episode without a status has no failed verdict"
-    assert torch.equal(rollout.status == ERROR, ~rollout.ok)
+    statuses = {5: TIMEOUT, 9: NOT_APPLICABLE} | dict.fromkeys((1, 3, 7, 11), ERROR)
+    assert rollout.status.tolist() == [statuses.get(episode % 12, OK) for episode in range(EPISODES)]
+    assert not rollout.learnable[~rollout.ok].any()
     figures = rollout_metrics(rollout)
+    assert (figures["rollout/failed_frac"], figures["rollout/error_frac"]) == (1 / 2, 1 / 3)
     known = (rollout.ok & (number % 3 == 0)).sum() / rollout.ok.sum()
     assert figures["rollout/success_rate"] == figures["rollout/success_rate/level_2"] == 1
     assert figures["rollout/success_known_frac"] == pytest.approx(known.item())
