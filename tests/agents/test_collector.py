@@ -46,9 +46,9 @@ class Mine(gym.Wrapper):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("episodes", "slots", "lasting"), [(11, 3, LENGTHS), (3, 5, LENGTHS), (1, 1, LENGTHS), (10, 3, LONG)]
+    ("episodes", "slots", "lasting", "keyed"),
+    [(11, 3, LENGTHS, False), (3, 5, LENGTHS, True), (1, 1, LENGTHS, False), (10, 3, LONG, True)],
 )
-@pytest.mark.parametrize("keyed", [False, True])
 def test_every_step_is_stored_in_its_place_and_counted_and_slots_that_wait_take_none_in_vain(
     kind, episodes, slots, lasting, keyed
 ):

@@ -9,7 +9,6 @@ import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
-from identity_checks import collect
 from tabular import make_agent
 from tiny_models import reward_of, text_envs, tiny_policy
 from updates import N, sample
@@ -99,18 +98,6 @@ def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are
     for name, values in figures.items():
         assert agent.last_metrics[f"rollout/{name}"] == pytest.approx(float(values.double().mean())), name
     assert (agent.num_episodes, agent.num_timesteps) == (len(everything), int(everything.mask.sum()))
-
-
-def test_groups_that_say_nothing_leave_no_trace_in_the_update():
-    """Collected or not, they change no weight: neither the denominator nor the order of what is trained."""
-    (both, _), (alone, _) = (dapo(num_epochs=2, num_minibatches=2) for _ in range(2))
-    rollout = collect(both.policy, both.env, 40)
-    rows = informative(rollout)
-    assert 0 < int(rows.sum()) < 40
-    both.update(rollout)
-    alone.update(rollout.select(rows))
-    for name, value in both.policy.state_dict().items():
-        assert torch.equal(value, alone.policy.state_dict()[name]), name
 
 
 def test_a_callback_that_returns_false_ends_the_training_in_any_round():

@@ -13,10 +13,10 @@ from tiny_models import norm_in_double, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
 from rlenv._status import ERROR
-from rlenv.agents import GRPO, RLOO, SDPO, Collector, LanguageModelPolicy, Reinforce
+from rlenv.agents import GRPO, RLOO, SDPO, Collector, LanguageModelPolicy, Reinforce, Rollout
 from rlenv.agents.training.evaluation import evaluation_metrics
 from rlenv.agents.training.metrics import rollout_metrics
-from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 CPU = torch.device("cpu")
 
@@ -85,39 +85,19 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
 # What is chosen and counted.
 
 
-class Counting(Verifier):
-    """Ends after as many turns as the prompt has letters; the reply is "d", after the first turn "c"."""
-
-    alphabet, prompt_length, answer_length, turns = "abcd", 3, 3, Turns(5, reply_length=1)
-
-    def sample(self, rng):
-        return Problem("a" * rng.randint(1, 3))
-
-    def dialogue(self, problem):
-        class Limited(Dialogue):
-            left = len(problem.text)
-
-            def reply(self, turn):
-                self.left -= 1
-                over = Verdict(float(len(problem.text) == 2)) if self.left == 0 else None
-                return Reply("c" if self.left == len(problem.text) - 1 else "d", verdict=over)
-
-        return Limited()
-
-
 def test_success_by_number_of_turns_and_the_share_of_the_commonest_reply():
-    envs = gym.make_vec("TextGen-v0", 8, verifier=Counting(), test_fraction=0.0)
-    rollout = collect(tiny_policy("llama", envs), envs, 32)
-    one, two, three = (int((rollout.observations["length"] == number).sum()) for number in (1, 2, 3))
+    """Replies stand between the columns of actions: 8 after the first turn of both episodes, then 7 and 9."""
+    tokens = torch.tensor([[5, 1, 8, 1, 7, 9, 1], [5, 2, 8, 2, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0]])
+    mask = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    columns = torch.tensor([[1, 3, 6], [1, 3, 3], [1, 1, 1]])
+    seen = {"tokens": tokens, "length": torch.ones(3, dtype=torch.long)}
+    rollout = Rollout.of_demonstrations(seen, tokens.gather(1, columns), mask, columns)
+    rollout.extras, rollout.success = {"turns": torch.tensor([3.0, 2.0, 2.0])}, torch.tensor([1.0, 0.0, 1.0])
+    assert rollout_metrics(rollout)["rollout/reply_max_frac"] == 2 / 3
     figures = evaluation_metrics(rollout)
-    assert figures["by_turns"] == {
-        str(number): {"episodes": count, "success_rate": float(number == 2)}
-        for number, count in ((1, one), (2, two), (3, three))
-    }
-    assert figures["mean_turns"] == pytest.approx(rollout.extras["turns"].mean().item())
-    ends = rollout.actions.eq(1) & rollout.mask  # a turn that is cut gets its end token: another appended text
-    assert ends.any() and two + three > three > 0
-    assert 0 < rollout_metrics(rollout)["rollout/reply_max_frac"] <= (two + three) / (two + 2 * three)
+    assert figures["mean_turns"] == pytest.approx(7 / 3)
+    by_turns = {"2": {"episodes": 2, "success_rate": 0.5}, "3": {"episodes": 1, "success_rate": 1.0}}
+    assert figures["by_turns"] == by_turns
 
 
 def test_a_network_that_reads_every_observation_is_trained_on_dialogues():

@@ -96,16 +96,15 @@ FAULTS = {  # what is asked, the status and the text of the answer, and what is 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_server_ends_the_run_with_one_line(server, name, tmp_path):
-    path, status, text, said = FAULTS[name]
+def test_a_fault_of_the_server_ends_the_run_with_one_line(server, tmp_path):
     agent = made(server)
-    server.errors[path] = status, text
-    with pytest.raises(EngineError, match=said) as fault:
-        trained(agent)
-    line = str(fault.value)
-    assert "\n" not in line and server.url in line and len(line) < 600
-    agent.save(tmp_path / "saved")
+    for name, (path, status, text, said) in FAULTS.items():
+        server.errors = {path: (status, text)}
+        with pytest.raises(EngineError, match=said) as fault:
+            trained(agent)
+        line = str(fault.value)
+        assert "\n" not in line and server.url in line and len(line) < 600, name
+        agent.save(tmp_path / name)
 
 
 def test_a_server_that_was_started_again_gets_the_weights_and_the_rollout_is_dropped(server):

