@@ -55,7 +55,6 @@ FILES = {  # a file of each data set, as rows
         },
         {"text": "No form of ours.", "code": "x = 1", "test_setup_code": "", "test_list": ["assert x == 1"]},
     ],
-    "MBPP, Reflexion": [ADD | {"solution": "def add(a, b):\n    return b + a", "is_solved": True}],
 }  # fmt: skip
 MISSED = {("MBPP", "reference"): 1}  # tests without a call
 

@@ -101,7 +101,7 @@ def check(agent, plain, rollout, what, tolerance=EXACT):
 
 
 def check_micro_batches(agent, plain, rollout, tolerance=EXACT):
-    for size, budget in ((3, None), (None, 30)):
+    for size, budget in ((7, None), (None, 90)):
         agent.micro_batch_size, agent.micro_batch_tokens = size, budget
         check(agent, plain, rollout, f"micro-batches of {size} rows, {budget} tokens", tolerance)
     agent.micro_batch_size = agent.micro_batch_tokens = None
@@ -123,9 +123,8 @@ def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch
     check_micro_batches(agent, plain, padded(rollout))
     agent.policy.activation_checkpointing = True
     check(agent, plain, rollout, "activation checkpointing")
-    for rows in (1, 5):
-        monkeypatch.setattr(policy, "ELEMENTS", rows * agent.policy.vocab_size)
-        check(agent, plain, rollout, f"chunks of {rows}")
+    monkeypatch.setattr(policy, "ELEMENTS", 5 * agent.policy.vocab_size)
+    check(agent, plain, rollout, "chunks of 5 rows")
 
 
 def test_gradient_of_classic_control_does_not_depend_on_the_layout():
@@ -141,7 +140,7 @@ def test_gradient_of_classic_control_does_not_depend_on_the_layout():
 # The work shrinks.
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
+@pytest.mark.parametrize("name", [slow("gpt2"), "llama", slow("mistral")])
 def test_work_shrinks_with_every_switch(name):
     """The model reads fewer tokens; windows, as Mistral's, share no prefixes."""
     agent, rollout = agent_of("rloo", name)

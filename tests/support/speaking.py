@@ -58,14 +58,9 @@ def true_gradient(policy: Speaking) -> torch.Tensor:
 def reply_gradient(policy: Speaking) -> torch.Tensor:
     """Return E[∇ log π(reply)], the distribution of the actions held fixed [P, S, V]."""
     with torch.no_grad():
-        chance = expected_first(policy)
+        chance = policy.logits[:, 0].softmax(-1)  # of the first action [P, V]
     said = policy.logits.log_softmax(-1)[:, 1 : 1 + V].gather(2, REPLY[..., None])[..., 0]  # [P, V]
     return torch.autograd.grad((chance * said).sum(1).mean(), policy.logits)[0]
-
-
-def expected_first(policy: Speaking) -> torch.Tensor:
-    """Return the law of the first action [P, V]."""
-    return policy.logits[:, 0].softmax(-1)
 
 
 def expected_gradient(cls: type[Agent], **settings: Any) -> tuple[Speaking, torch.Tensor]:

@@ -58,13 +58,9 @@ class VllmServe:
             time.sleep(0.2)
         raise AssertionError(self.log.read_text()[-3000:])
 
-    def signal(self, number):
-        """Send a signal to all of its processes."""
-        os.killpg(self.process.pid, number)
-
     def kill(self):
         if self.process is not None:
             with suppress(ProcessLookupError):
-                self.signal(signal.SIGKILL)
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
