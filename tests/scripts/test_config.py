@@ -16,7 +16,6 @@ from rlenv._scripts.config.arguments import env_arguments
 from rlenv._scripts.config.base import Config
 from rlenv._settings import declared_by
 from rlenv.agents import GRPO, PPO, RLOO
-from rlenv.agents.policies.base import weights_digest
 from rlenv.task import TextGenTask
 
 SMALL = {"verifier_kwargs": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
@@ -119,8 +118,6 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
         rlenv.TrainConfig(resume=tmp_path / "run", episodes=8, verifier=length, problems=own["problems"])
     )
     assert more.result["episodes"] == 8 and more.result["updates"] == 2
-    whole = rlenv.train(rlenv.TrainConfig(**few | own | {"episodes": 8}, log_dir=tmp_path / "whole"))
-    assert weights_digest(whole.agent.policy) == weights_digest(more.agent.policy)
 
 
 def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):

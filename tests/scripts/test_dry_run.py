@@ -21,16 +21,6 @@ def planned(*options, task=TASK):
     return json.loads(dry_run("--json", *options, task=task).stdout)  # nothing else is printed
 
 
-@pytest.mark.usefixtures("true_sizes")
-def test_the_options_count():
-    plain = planned()
-    other = planned("--dtype", "bfloat16", "--kl-coef", "0.1", "--num-envs", 64)
-    assert plain["parameters"] == other["parameters"] > 400_000
-    assert other["bytes"]["weights"] * 2 == plain["bytes"]["weights"] == 4 * plain["parameters"]
-    assert plain["bytes"]["reference"] == 0 < other["bytes"]["reference"]
-    assert other["bytes"]["KV cache"] > 3.9 * plain["bytes"]["KV cache"], "8 times the slots in half the precision"
-
-
 def test_the_memory_of_a_teacher_is_planned(text_run):
     plan = planned("--agent", "distillation", "--teacher", text_run, task=[])
     alone = planned("--agent", "reinforce", task=[])

@@ -17,7 +17,9 @@ from rlenv._scripts.run.log import Table
 from rlenv._scripts.run.samples import SampleLog
 from rlenv.agents.files import new_folder
 
+FAILED = "cannot read or write"
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+OUT_OF_MEMORY = ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")
 RUN = [sys.executable, "-c", "from rlenv._scripts.main import main; main()"]
 
 
@@ -31,28 +33,22 @@ def raised(error):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.ENOSPC, "full"), "a file: No space left on device; free some space"),
-        (OSError(errno.EFBIG, "large"), "a file: File too large; raise the limit of ulimit -f"),
-        (PermissionError(errno.EACCES, "no", "/runs/x"), "'/runs/x': Permission denied; check that its folder exists"),
-        (OSError(errno.EROFS, "no", b"/runs/x"), "'/runs/x': Read-only file system; check"),
-        (FileNotFoundError(errno.ENOENT, "gone", "runs/x"), "'runs/x': No such file or directory; check"),
-        (Exception("I/O error: No space left on device (os error 28)"), "a file: No space left on device; free"),
+        (OSError(errno.ENOSPC, "full"), f"{FAILED} a file: No space left on device; free some space"),
+        (OSError(errno.EFBIG, "large"), f"{FAILED} a file: File too large; raise the limit of ulimit -f"),
+        (PermissionError(errno.EACCES, "no", "/runs/x"), f"{FAILED} '/runs/x': Permission denied; check that its"),
+        (OSError(errno.EROFS, "no", b"/runs/x"), f"{FAILED} '/runs/x': Read-only file system; check"),
+        (Exception("I/O error: No space left on device (os error 28)"), f"{FAILED} a file: No space left on device"),
+        *((error, "out of memory: lower --micro-batch-tokens") for error in OUT_OF_MEMORY),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), None),
         (OSError("a library's own words"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
-    ids=["full", "limited", "permission", "read-only", "vanished", "in Rust", "network", "words", "torch"],
+    ids=repr,
 )
-def test_faults_of_the_disk_are_one_line_and_others_stay_loud(error, said):
+def test_a_full_disk_or_memory_is_one_line_and_other_faults_stay_loud(error, said):
     explained = explain(raised(error))
-    assert explained is None if said is None else explained[0].startswith(f"cannot read or write {said}")
+    assert explained is None if said is None else explained[0].startswith(said)
     assert explained is None or explained[1] == 1
-
-
-@pytest.mark.parametrize("error", [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=repr)
-def test_memory_that_runs_out_on_any_device_is_one_line_with_the_setting_to_lower(error):
-    said, code = explain(raised(error))
-    assert code == 1 and said.startswith("out of memory: lower --micro-batch-tokens")
 
 
 def full(*given, **more):

@@ -88,14 +88,6 @@ def test_every_job_ends_with_its_exit_code_its_log_and_its_threads_and_reads_no_
     assert good.log.read_text().startswith(sys.executable)
 
 
-def test_no_more_than_so_many_run_at_a_time(tmp_path):
-    here = f"here = pathlib.Path({str(tmp_path)!r}) / f'{{os.getpid()}}.here'; here.touch(); time.sleep(0.05)"
-    code = f"import os, pathlib, time; {here}; print(len(list(here.parent.glob('*.here')))); here.unlink()"
-    jobs = [job(tmp_path, str(number), code) for number in range(4)]
-    assert set(finish(jobs, 2).values()) == {0}
-    assert max(int(each.last_line()) for each in jobs) <= 2
-
-
 def test_jobs_at_the_same_time_have_a_gpu_each(tmp_path):
     """The first one ends last, so that the others take the second GPU in turn."""
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'third.log')!r}).exists(): time.sleep(0.02)"

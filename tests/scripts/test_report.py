@@ -108,14 +108,6 @@ def test_a_curve_has_the_figures_of_the_log(runs):
     assert pytest.approx(log.curve("time/iterations", "rollout/ep_rew_mean"), rel=1e-4) == drawn.T
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [(2.25, 2.62, [2.2, 2.3, 2.4, 2.5, 2.6, 2.7]), (-30, 70, [-50, 0, 50, 100]), (5, 5, [5, 6])],
-)
-def test_ticks_are_round_and_hold_all_figures(low, high, ticks):
-    assert charts._ticks(low, high) == pytest.approx(ticks)
-
-
 @pytest.mark.parametrize("value", [1e30, -1e300])
 def test_ticks_of_a_constant_differ_whatever_its_size(value):
     """As of the loss of a run that has diverged."""
