@@ -26,7 +26,6 @@ class PretendServer:
     down = 0  # connections that fail from now on
     lose = 0  # sessions that are lost instead of their next answer
     deaf = False  # sends wait until the connection is shut down
-    together: threading.Barrier | None = None  # that answers wait at
 
     def __init__(self) -> None:
         self.sessions: set[Any] = set()  # open ones
@@ -89,8 +88,6 @@ class PretendSession:
 
     def recv(self, timeout: float) -> str:
         server = self.server
-        if server.together is not None and self.tries:
-            server.together.wait(timeout)
         if server.lose:
             server.lose -= 1
             self.close()

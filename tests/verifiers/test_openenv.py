@@ -2,14 +2,11 @@
 
 import copy
 import random
-import threading
 
 import pytest
-import torch
 from hostile_server import HostileServer, whole
 from openenv_servers import TEXT, URL, PretendServer
 
-from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import make_verifier
 from rlenv.verifiers.base import is_success
 from rlenv.verifiers.dialogues.openenv import ActionForm, text_of
@@ -128,16 +125,6 @@ def test_more_episodes_than_sessions_take_turns(server):
     first = [each.reply("x") for each in playing]
     assert [reply.reward for reply in first] == [0.25] * 6 and sum(each.counts["reconnects"] for each in first) == 0
     assert [each.reply(str(seed)).verdict.reward for seed, each in enumerate(playing)] == [1] * 6
-
-
-def test_replies_of_one_step_are_asked_for_together(server):
-    env = TextGenVectorEnv(num_envs=4, verifier=world(longest=40, answer_length=1, max_turns=2))
-    env.reset(seed=0)
-    server.together = threading.Barrier(4)  # broken unless four wait at once
-    env.step(torch.full((4,), env.metadata["tokenizer"].convert_tokens_to_ids("x")))
-    env.step(torch.full((4,), env.metadata["tokenizer"].eos_token_id))
-    assert not server.together.broken
-    env.close()
 
 
 def test_an_action_that_the_server_does_not_read_in_time(server):
