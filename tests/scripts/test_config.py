@@ -65,12 +65,16 @@ def test_a_run_that_begins_again_makes_the_environment_of_its_options_whether_th
     assert made[0] == made[1]
 
 
-def test_numbers_of_a_file_need_no_point(tmp_path):
+def test_values_of_a_file_are_read_as_they_are_meant(tmp_path):
+    """Numbers need no point, names may look like numbers, and a list of layers is what peft takes."""
     path = tmp_path / "job.yaml"
-    path.write_text("settings: {learning_rate: 1e-3, kl_coef: 5E-2, gamma: +1e+0, adam_eps: 1.5e-6}\ncue: '1e3'\n")
+    numbers = "settings: {learning_rate: 1e-3, kl_coef: 5E-2, gamma: +1e+0, adam_eps: 1.5e-6}\nepisodes: '8'\n"
+    texts = "cue: '1e3'\nmodel: 7\ncolumn: {answer: 1}\nlora_targets: [q_proj, v_proj]\n"
+    path.write_text(numbers + texts)
     config = rlenv.TrainConfig.from_file(path)
     assert config.settings == {"learning_rate": 0.001, "kl_coef": 0.05, "gamma": 1.0, "adam_eps": 1.5e-6}
-    assert config.cue == "1e3"
+    assert (config.episodes, config.cue, config.model, config.columns) == (8, "1e3", "7", {"answer": "1"})
+    assert config.lora_targets == rlenv.TrainConfig(lora_targets=["q_proj", "v_proj"]).lora_targets == "q_proj,v_proj"
 
 
 def test_the_settings_of_an_agent_are_checked_before_it_is_made():
@@ -81,15 +85,6 @@ def test_the_settings_of_an_agent_are_checked_before_it_is_made():
     for wrong in ({"kl_coef": -1.0}, {"kl_in": "lost"}, {"mismatch_max": 9.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GRPO.config(**wrong)
-
-
-def test_the_layers_of_an_adapter_may_be_a_list(tmp_path):
-    (tmp_path / "job.yaml").write_text("lora_rank: 2\nlora_targets: [q_proj, v_proj]\n")
-    for config in (
-        rlenv.TrainConfig(lora_rank=2, lora_targets=["q_proj", "v_proj"]),
-        rlenv.TrainConfig.from_file(tmp_path / "job.yaml"),
-    ):
-        assert config.lora_targets == "q_proj,v_proj"
 
 
 def test_agents_are_compared_from_python(tmp_path, monkeypatch):
@@ -188,12 +183,6 @@ def test_a_config_with_a_data_frame_can_be_shown_and_written():
     assert config.flat()["problems"].startswith("<pandas.") and "problems" in config.changed()
     with pytest.raises(ValueError, match=r"got a DataFrame; .* frame.to_dict\('records'\)"):
         rlenv.train(config)
-
-
-def test_a_name_in_a_file_may_look_like_a_number(tmp_path):
-    (tmp_path / "job.yaml").write_text("model: 7\ncolumn: {answer: 1}\nepisodes: '8'\n")
-    config = rlenv.TrainConfig.from_file(tmp_path / "job.yaml")
-    assert (config.model, config.columns, config.episodes) == ("7", {"answer": "1"}, 8)
 
 
 @pytest.mark.parametrize(

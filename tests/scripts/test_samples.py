@@ -26,13 +26,10 @@ def test_a_character_belongs_to_the_last_of_its_tokens_and_is_unfinished_before(
     assert "".join(token_texts(byte_level, byte_level(text)["input_ids"])) == text
 
 
-def test_the_table_has_the_reference_beside_each_answer():
-    row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5}
-    row |= {"truncated": False, "parts": {}, "status": "ok"}
-    text = markdown(*samples.table([row, row | {"answer": None, "truncated": True}]))
-    assert "| `1\\|1=` | `'3'` | `2` | 0.5 |  |\n| `1\\|1=` | `'3'` |  | 0.5 | `cut off` |\n" in text
-    hostile = markdown(*samples.table([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}]))
-    assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
+def test_no_text_breaks_out_of_its_cell_in_the_table():
+    row = {"prompt": "1|1=", "answer": "\ud800", "completion": "`\x1b[31m\x9b\u202e\n", "reward": 0.5}
+    text = markdown(*samples.table([row | {"truncated": False, "parts": {}, "status": "ok"}]))
+    assert r"| `1\|1=` | `'\u001b[31m\x9b\u202e\n` | `\ud800` | 0.5 |  |" in text
 
 
 def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path):

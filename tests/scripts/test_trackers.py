@@ -30,23 +30,18 @@ def first_of(mock):
     return [call.args[0] for call in mock.call_args_list]
 
 
-def trained(tracker, folder):
-    result = result_of(run(*TINY, "--track", tracker, "--log-dir", folder))
-    return result, lambda: result_of(run("train", "--resume", folder, "--episodes", 16, "--json"))
-
-
 @pytest.mark.parametrize("tracker", ["wandb", "trackio"])
 def test_configuration_metrics_and_samples_are_sent_and_a_resumed_run_goes_on(tracker, libraries, tmp_path):
     library = libraries[tracker]
     sent = library.init.return_value
-    result, resume = trained(tracker, tmp_path / "mine")
+    result = result_of(run(*TINY, "--track", tracker, "--log-dir", tmp_path / "mine"))
     begun = library.init.call_args.kwargs
     assert begun["config"]["episodes"] == 8 and begun["resume"] == "allow"
     logged = first_of(sent.log)
     names = {name for row in logged for name in row}
     assert {"sft/loss", "train/loss", "eval/success_rate", "eval/samples"} <= names
 
-    resume()
+    result_of(run("train", "--resume", tmp_path / "mine", "--episodes", 16, "--json"))
     identity = "id" if tracker == "wandb" else "name"
     assert [call.kwargs[identity] for call in library.init.call_args_list] == [begun[identity]] * 2
     later = [call for call in sent.log.call_args_list[len(logged) :] if "train/loss" in call.args[0]]
