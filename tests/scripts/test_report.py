@@ -62,11 +62,10 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Return a run of text and one of control, as rlenv train leaves them with their reports."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, options in (("text", TEXT), ("pole", POLE)):
-        result_of(run("train", *options, *COMMON, "--log-dir", folder / name))
+def made(tmp_path_factory):
+    """Return a run of text as rlenv train leaves it with its report."""
+    folder = tmp_path_factory.mktemp("made") / "text"
+    result_of(run("train", *TEXT, *COMMON, "--log-dir", folder))
     return folder
 
 
@@ -85,8 +84,8 @@ def full(*given):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "file")
 
 
-def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_its_credit(runs):
-    rows = samples_of(runs / "text")
+def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_its_credit(made):
+    rows = samples_of(made)
     assert [(row["when"], row["updates"]) for row in rows[::4]] == [*zip(WHEN, (0, 1, 2, 2), strict=True)]
     for row in rows:
         shown = "".join(row["texts"]).replace("<pad>", "")  # a token by its name; the completion is without
@@ -96,13 +95,14 @@ def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_
         assert row["answer"] == str(sum(map(int, row["prompt"].rstrip("=").split("+"))))
         assert row["kind"] != "training" or len(row["advantages"]) == len(row["tokens"])
     assert [row["prompt"] for row in rows[:4]] == [row["prompt"] for row in rows[-4:]]
-    page = Page(runs / "text" / "report.html")
+    page = Page(made / "report.html")
     assert all(row["prompt"] in page.text and f"reward {row['reward']:g}" in page.text for row in rows)
     assert 'title="probability ' in page.source and ", credit " in page.source
 
 
-def test_a_curve_has_the_figures_of_the_log(runs):
-    page, log = Page(runs / "pole" / "report.html"), read_run(runs / "pole")
+def test_a_curve_has_the_figures_of_the_log(pole_run, tmp_path):
+    result_of(run("report", pole_run, "--out", tmp_path / "page.html", "--json"))
+    page, log = Page(tmp_path / "page.html"), read_run(pole_run)
     points = re.search(r'<polyline class="own" points="([^"]+)"', page.source)[1]
     drawn = np.array([point.split(",") for point in points.split()], dtype=float)
     assert pytest.approx(log.curve("time/iterations", "rollout/ep_rew_mean"), rel=1e-4) == drawn.T
@@ -116,8 +116,8 @@ def test_ticks_of_a_constant_differ_whatever_its_size(value):
     assert [first, last] == pytest.approx([value, value], rel=1e-9)
 
 
-def test_the_module_that_a_run_names_is_not_imported(runs, tmp_path, monkeypatch):
-    folder = copied(runs / "pole", tmp_path / "run", env_id="foreign_module:Pole-v0")
+def test_the_module_that_a_run_names_is_not_imported(pole_run, tmp_path, monkeypatch):
+    folder = copied(pole_run, tmp_path / "run", env_id="foreign_module:Pole-v0")
     (tmp_path / "foreign_module.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     assert result_of(run("report", folder, "--json"))["runs"] == 1
@@ -163,9 +163,9 @@ ENDS = {  # what is left: result.json, and what the page says
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_end_of_a_run_is_told_from_what_it_left(name, runs, tmp_path):
+def test_the_end_of_a_run_is_told_from_what_it_left(name, pole_run, tmp_path):
     result, said = ENDS[name]
-    folder = copied(runs / "pole", tmp_path / "run")
+    folder = copied(pole_run, tmp_path / "run")
     (folder / "result.json").write_text(json.dumps(result))
     with Lock(folder / ".lock", "busy") if name == "lock" else nullcontext():
         result_of(run("report", folder, "--json"))
@@ -175,8 +175,8 @@ def test_the_end_of_a_run_is_told_from_what_it_left(name, runs, tmp_path):
 # What runs hold.
 
 
-def test_texts_of_models_and_users_never_become_markup(runs, tmp_path):
-    folder = copied(runs / "text", tmp_path / "run", model=EVIL, agent=EVIL, **{EVIL: EVIL})
+def test_texts_of_models_and_users_never_become_markup(made, tmp_path):
+    folder = copied(made, tmp_path / "run", model=EVIL, agent=EVIL, **{EVIL: EVIL})
     rows = samples_of(folder)
     for row in rows:
         row["texts"][:2] = [EVIL, "\ud800"][: len(row["texts"])]
@@ -194,9 +194,9 @@ def test_texts_of_models_and_users_never_become_markup(runs, tmp_path):
     assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
 
 
-def test_runs_that_differ_in_their_seed_are_of_one_kind_and_names_of_kinds_are_text(runs, tmp_path):
+def test_runs_that_differ_in_their_seed_are_of_one_kind_and_names_of_kinds_are_text(pole_run, tmp_path):
     models = ["$x_{ $", "\x1b[31m\x00</text><b>"]
-    folders = [copied(runs / "pole", tmp_path / f"run{i}", seed=i, model=models[i // 2]) for i in range(4)]
+    folders = [copied(pole_run, tmp_path / f"run{i}", seed=i, model=models[i // 2]) for i in range(4)]
     result = result_of(run("report", *folders, folders[0], "--out", tmp_path / "all.html", "--json"))
     assert (result["runs"], result["kinds"]) == (4, 2)
     text = Page(tmp_path / "all.html").text
