@@ -17,7 +17,6 @@ from rlenv.agents.policies.choosing import sample_categorical
 from rlenv.verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
-MODES = list(AutoresetMode)
 WORLDS = {"completions": text_envs, "dialogues": talking}
 
 
