@@ -131,9 +131,12 @@ def test_a_term_that_does_not_vanish_with_the_advantage_is_never_skipped():
 OWN = {"surrogate": lambda self, log_probs, batch: batch.advantages * log_probs}
 IDLE = {  # whether a class may leave out rows without an advantage
     "says nothing of an inherited surrogate": (mixed(RLOO), True),
+    "says nothing of its own surrogate": (mixed(RLOO, **OWN), False),
     "says nothing of its own loss": (mixed(RLOO, loss=RLOO.loss), False),
     "says it of its own surrogate": (mixed(RLOO, advantages_stay=True, **OWN), True),
+    "inherits what another says": (mixed(mixed(RLOO, advantages_stay=True, **OWN)), True),
     "says it of the surrogate of another, who does not": (mixed(Auxiliary, advantages_stay=True), False),
+    "denies it": (mixed(mixed(RLOO, advantages_stay=False)), False),
     "has the surrogate of a mixin": (mixed(mixed(object, **OWN), RLOO), False),
 }
 
