@@ -120,6 +120,20 @@ def test_functions_beside_it_and_names_in_a_file(monkeypatch):
     pool.close()
 
 
+def test_the_environment_renders_the_observation_and_pays():
+    row = {"prompt": "Play: ", "target": 7}
+    env = gymnasium.make("TextGen-v0", verifier=Numbers, problems=[row], test_fraction=0.0)
+    env.reset(seed=0)
+    task = env.unwrapped.task
+    assert env.unwrapped.task.stream[0].prompt == "Play: 1 to 9, odd? "
+    for turn in ("guess(5)", "guess(7)", "7"):
+        for token in [*task.encoding.encoder.ids([turn])[0], task.encoding.eos_token_id]:
+            _, reward, over, _, info = env.step(token)
+    assert over and reward == pytest.approx(0.9) and info["turns"] == 3 and info["tool_calls"] == 2
+    with pytest.raises(ValueError, match=r"EnvironmentClass.*guess"):
+        gymnasium.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
+
+
 class Own:
     """Draws from a generator that no seed reaches."""
 
