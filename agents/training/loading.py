@@ -183,7 +183,7 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         env = _missing_env(saved) if env is None else env
         arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
         if takes_tokenizer(env) and _has_tokenizer(saved):
-            own = {"tokenizer": str(saved.policy.folder / MODEL)}
+            own = {"tokenizer": str((saved.policy.folder / MODEL).resolve())}
             arguments["env_kwargs"] = own | dict(settings.get("env_kwargs") or {})
     if arguments["learning_rate"] is None:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")

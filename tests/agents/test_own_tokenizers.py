@@ -59,12 +59,16 @@ def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
     assert again.origin["env_kwargs"]["tokenizer"] == str(folder)
 
 
-def test_a_checkpoint_brings_its_tokenizer_to_another_environment_that_is_named(folder, other, tmp_path):
-    GRPO(folder, ENV, env_kwargs=TEXTS, **SMALL).save(tmp_path / "kept")
-    again = GRPO.load(tmp_path / "kept", env=ENV, env_kwargs=SUMS)
+def test_a_checkpoint_brings_its_tokenizer_to_another_environment_that_is_named(folder, other, tmp_path, monkeypatch):
+    """Also where the agent is saved again, and found from another place."""
+    monkeypatch.chdir(tmp_path)
+    GRPO(folder, ENV, env_kwargs=TEXTS, **SMALL).save("kept")
+    GRPO.load("kept", env=ENV, env_kwargs=SUMS).save("again")
+    monkeypatch.chdir(folder)
+    again = GRPO.load(tmp_path / "again")
     assert again.env.metadata["tokenizer"].get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
     others = TEXTS | {"tokenizer": str(other)}
-    check_refused(lambda: GRPO.load(tmp_path / "kept", env=ENV, env_kwargs=others), "another tokenizer")
+    check_refused(lambda: GRPO.load(tmp_path / "again", env=ENV, env_kwargs=others), "another tokenizer")
 
 
 MADE_APART = {  # by the user, without the model's tokenizer
