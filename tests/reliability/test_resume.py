@@ -38,6 +38,8 @@ UNCHANGEABLE = {  # the option, and what the run began with
     "--gamma": (0.5, "no --gamma"),
     "--seed": (4, "3"),
     "--agent": ("a2c", "ppo"),
+    "--env": ("Acrobot-v1", "CartPole-v1"),
+    "--kl-coef": (0.1, "0.05"),
     "--agent-arg": ("num_epochs=3", "{'num_epochs': 2, 'num_minibatches': 2}"),
 }
 
