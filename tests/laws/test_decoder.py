@@ -1,6 +1,7 @@
 """The law of a decoder: acting = training = a fresh state = the model's own forward pass of each context by itself."""
 
 import copy
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from inspect import signature
@@ -259,9 +260,10 @@ def test_two_threads_act_with_one_policy_that_reads_shared_prompts_once(monkeypa
             contexts = [[*context, action] for context, action in zip(contexts, actions.tolist(), strict=True)]
         return contexts
 
-    alone = [play(seed) for seed in (0, 1)]
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(play, (0, 1))) == alone
+    alone = [play(seed) for seed in (0, 1)] * 4  # so that one reads prompts while the other goes on
+    hooked = policy.model.base_model.register_forward_pre_hook(lambda *given: time.sleep(0.002))  # the other's turn
+    with hooked, ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(play, (0, 1) * 4)) == alone
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
