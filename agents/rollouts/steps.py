@@ -99,5 +99,5 @@ def to_single(values: Any) -> Any:
 
 
 def _copied(values: Any) -> Any:
-    """Return a copy; of the rewards of an environment with a class of tensors of its own, a plain tensor."""
+    """Return a copy: an array, or a plain tensor, whatever subclass of it the environment pays in."""
     return values.as_subclass(torch.Tensor).clone() if isinstance(values, torch.Tensor) else np.array(values)

@@ -287,10 +287,12 @@ def test_nonsense_is_one_line(plant, folder):
 
 POLICY_FILE = {  # of which world, and what it holds
     "no JSON": ("CartPole", "{"),
+    "nothing": ("CartPole", "{}"),
     "no name of a policy": ("CartPole", {"name": 3}),
     "no network": ("CartPole", {"network": [1]}),
     "a temperature": ("TextGen", {"temperature": None}),
     "a type": ("TextGen", {"dtype": "float31"}),
+    "a switch": ("TextGen", {"merge_rows": "x"}),
     "another setting": ("TextGen", {"nonsense": 1}),
 }
 

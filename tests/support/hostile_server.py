@@ -49,7 +49,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 LONG = OK + b"Content-Length: 1073741824\r\n\r\n"
 FAILED = b"HTTP/1.1 500 Internal Server Error\r\n"
 KINDS = {
-    **{f"redirect {status}": redirect(status) for status in (302, 307)},
+    **{f"redirect {status}": redirect(status) for status in (301, 302, 303, 307, 308)},
     "redirect 300": redirect(300),
     "redirect to itself": redirect(302, "/again"),
     "redirect with control characters": redirect(302, "http://x/\x1b[2J"),

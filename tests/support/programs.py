@@ -202,6 +202,23 @@ def dies(problem: Any, client: Any) -> float:
     os._exit(7)
 
 
+def eats_memory(problem: Any, client: Any) -> float:
+    say(client)
+    return float(len(bytearray(1 << 40)))
+
+
+def prints(problem: Any, client: Any) -> float:
+    say(client)
+    while True:
+        os.write(1, b"x" * 65536)
+
+
+def sleeps(problem: Any, client: Any) -> float:
+    say(client)
+    time.sleep(3600)
+    return 1.0
+
+
 def draws_another(problem: Any, client: Any) -> float:
     said = say(client, ASK).content
     say(client, [*ASK, {"role": "assistant", "content": said}, user(f"{time.monotonic_ns()} {os.getpid()}")])
@@ -226,11 +243,15 @@ HOSTILE = [  # program, status, words
     (ends_while_it_calls, "error", "another call"),
     (returning(None), "error", "None", "reward"),
     (returning("1"), "error", "'1'"),
+    (returning(float("nan")), "error", "nan"),
     (returning(1e39), "error", "1e+39"),
     (returning((1.0, 2.0)), "error", "2.0", "parts"),
     (returning((1.0, {"a": "b"})), "error", "'b'"),
     (calling("1+1="), "error", "list of messages"),
     (calling([]), "error", "empty"),
+    (calling([7]), "error", "7", "role"),
+    (calling([{"role": "wizard", "content": "x"}]), "error", "'wizard'"),
+    (calling([{"role": "user", "content": " "}]), "error", "content"),
     (calling(IMAGE), "error", "not text"),
     (calling([*ASK, {"role": "assistant", "content": "2"}]), "error", "'user' or 'tool'"),
     (calling(n=2), "error", "call 1", "n=2", "1"),
@@ -240,7 +261,13 @@ HOSTILE = [  # program, status, words
     (calling(stop=[""]), "error", "stop="),
     (calling(response_format={"type": "json_object"}), "error", "json_object"),
     (twice(lambda said: [user("2+2="), *said[1:]]), "error", "call 2 begins anew"),
+    (
+        twice(lambda said: [said[0], {"role": "assistant", "content": "4"}, said[2]]),
+        "error",
+        "call 2 changes message 2",
+    ),
     (twice(lambda said: [said[0], said[2]]), "error", "call 2 changes message 2"),
+    (twice(lambda said: said[:1]), "error", "call 2 changes message 2"),
     (twice(lambda said: said[:2]), "error", "call 2 adds no message"),
     (twice(lambda said: [*said, {"role": "assistant", "content": "x"}]), "error", "call 2", "'assistant'"),
     (twice(lambda said: [*said, {"role": "system", "content": "x"}]), "error", "call 2", "'system'"),
@@ -248,8 +275,11 @@ HOSTILE = [  # program, status, words
     (twice(max_tokens=4), "error", "call 2", "max_tokens"),
     (twice(stop=["!"]), "error", "call 2", "stop"),
 ]
-HOSTILE_PROCESSES = [  # that only worker processes survive; test_pool.py has more of them
+HOSTILE_PROCESSES = [  # that only worker processes survive
     (forks, "ok", ""),
     (dies, "error", "code 7"),
+    (eats_memory, "error", "MemoryError"),
+    (prints, "error", "printed"),
+    (sleeps, "timeout", "s"),
     (draws_another, "error", "call 2", "verifier_workers=0"),
 ]

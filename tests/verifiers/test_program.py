@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import pickle
 import socket
 import sys
 import threading
@@ -11,7 +12,7 @@ import cloudpickle
 import gymnasium as gym
 import programs
 import pytest
-from processes import eventually
+from processes import MARK, eventually, kill_all, new_mark, processes_of
 from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, calling, say, user
 
 import rlenv  # noqa: F401
@@ -65,9 +66,12 @@ def test_an_episode_is_a_run_of_a_program():
     said, verdict = episode(program, turn("<tool_call>...", [CALL]), turn("2 "))
     assert said == [[{"role": "tool", "content": "2"}]] and verdict == Verdict(1.0, {"calls": 1})
     assert episode(program, turn("3"))[1] == Verdict(0.0, {"calls": 0})
+
+
+def test_a_plain_call_has_arguments_by_name():
     for asked in (turn("calculator(1+1)", [Call("calculator", "1+1")]), "calculator(1+1)"):  # the latter demonstrated
         said, verdict = episode(Program(agent), asked, turn("2"))
-        assert said[0][0]["content"] == "2" and verdict.reward == 1, "a plain call has arguments by name"
+        assert said[0][0]["content"] == "2" and verdict.reward == 1
 
 
 @pytest.mark.parametrize(("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE])
@@ -87,15 +91,22 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
 
 
 @pytest.fixture
-def worker(request):
-    """Return a function that makes worker processes, which test_pool.py sees end."""
+def worker(monkeypatch):
+    """Return a function that makes worker processes; none is left afterwards."""
+    mark, made = new_mark(), []
+    monkeypatch.setenv(MARK, mark)
 
-    def make(program):
-        pool = Isolated(program, workers=1, timeout=30.0)
-        request.addfinalizer(pool.close)
-        return pool
+    def make(program, timeout=30.0):
+        made.append(Isolated(program, workers=1, timeout=timeout))
+        return made[-1]
 
-    return make
+    try:
+        yield make
+        for each in made:
+            each.close()
+        assert eventually(lambda: not processes_of(mark), 20)
+    finally:
+        kill_all(mark)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found and cleared away with Linux's means")
@@ -104,13 +115,25 @@ def worker(request):
 )
 def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
     program = Program(solve)
-    pool = worker(program)
+    pool = worker(program, 0.5 if solve is programs.sleeps else 30.0)
     said = [turn("2")]
     (reply,) = (each.result(60) for each in pool.ask([(SUM, said, False)]))
     if reply.verdict is None:
         said[-1].reply = reply.content
         (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")], False)]))
     assert reply.verdict.status == status and all(word in reply.verdict.reason for word in words)
+
+
+def test_worker_processes_repeat_the_program(worker):
+    program = Program(agent)
+    problem, pool = program.opened(SUM), worker(program)
+    first, last = turn("calculator(1+1)", [CALL]), turn("2")
+    (reply,) = (each.result(60) for each in pool.ask([(problem, [first], False)]))
+    first.reply = reply.content
+    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last], False)]))
+    assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
+    (spent,) = (each.result(60) for each in pool.ask([(problem, [first], True)]))
+    assert spent.verdict == Verdict(0.0)
 
 
 def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
@@ -455,3 +478,8 @@ def test_keys_are_of_one_episode():
     first.next()
     assert program.dialogue(SUM).reply(turn("2")).verdict == Verdict(401.0) and len(set(keys)) == 2
     first.close()
+
+
+def test_a_program_is_pickled_by_its_settings():
+    program = pickle.loads(pickle.dumps(Program(agent, turns=3, timeout=5)))
+    assert (program.turns.max_turns, program.execution.timeout, program.solve) == (3, 5.0, agent)
