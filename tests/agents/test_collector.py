@@ -1,5 +1,6 @@
 """Collecting: final observations, how many steps count, and that slots change no episode."""
 
+import time
 import warnings
 
 import gymnasium as gym
@@ -14,7 +15,11 @@ from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
 from rlenv.agents import Collector, Reinforce, make_envs
+from rlenv.agents.policies.draws import EpisodeDraws
+from rlenv.agents.policies.numpy_actor import NumpyActor
+from rlenv.agents.rollouts.env_protocol import EnvSlots
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
+from rlenv.agents.training import loop
 
 CPU = torch.device("cpu")
 
@@ -141,6 +146,12 @@ def test_an_agent_counts_the_steps_taken_and_those_trained_on():
 # One seed plays the same episodes whatever the number of slots.
 
 
+def test_a_slot_that_waits_gets_its_number_again():
+    draws = EpisodeDraws(torch.Generator().manual_seed(0), 1)
+    numbers = [float(draws.take(np.array([t == 0]), np.array([t % 2 == 0]))) for t in range(5)]
+    assert numbers[1] == numbers[2] and numbers[3] == numbers[4] and len(set(numbers)) == 3
+
+
 PARTS = ("actions", "log_probs", "rewards", "mask", "groups")
 WORLDS = {"sums": {"verifier": "arith", "group_size": 2}, "turns": {"verifier": "guess", "max_turns": 3}}
 
@@ -163,6 +174,28 @@ def test_the_number_of_slots_changes_no_episode(world):
             assert type(mine) is torch.Tensor, f"{name}: each operation on another class takes twice as long"
     assert not torch.equal(few[0].actions, few[1].actions), "the second rollout has other numbers"
     assert not torch.equal(few[0].actions, rollouts(4, world, 1, seed=1)[0].actions)
+
+
+def test_the_log_says_what_the_time_goes_to(monkeypatch):
+    now, steps, logged = [0], [], {}
+
+    def taking(seconds, function, *noted):
+        def call(*given, **named):
+            now[0] += seconds
+            steps.extend(noted)
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(NumpyActor, "act", taking(1, NumpyActor.act, "step"))
+    monkeypatch.setattr(EnvSlots, "step", taking(2, EnvSlots.step))
+    monkeypatch.setattr(loop, "take_steps", taking(300, loop.take_steps))
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
+    agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
+    agent.learn(total_episodes=4)
+    found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 600) for part in ("acting", "environment", "training")]
+    assert found == pytest.approx([len(steps), 2 * len(steps), 600])
 
 
 def test_no_step_waits_for_a_device_to_be_timed():

@@ -95,8 +95,17 @@ class Whitens(RLOO):
         return scaling.standardize_groups(super().advantages(rollout), rollout)
 
 
+class IdleTerm(RLOO):
+    """Has an auxiliary loss that does not vanish where A = 0, and says that it does."""
+
+    advantages_stay = True
+
+    def surrogate(self, log_probs, batch):
+        return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
+
+
 class Auxiliary(RLOO):
-    """Has a loss that does not vanish where A = 0."""
+    """Has the same loss, and leaves every row its pass."""
 
     def surrogate(self, log_probs, batch):
         return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
@@ -125,5 +134,6 @@ PLANTED = {  # what the verdict has to say
     ForgetsTheDiscount: "gamma has no effect",
     Whitens: "normalized in each group",
     Auxiliary: "a term that stays where A = 0",
+    IdleTerm: "wrong claim: advantages_stay",
     IdlePenalty: "wrong claim: advantages_stay",
 }
