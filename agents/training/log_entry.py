@@ -33,6 +33,12 @@ class Pending:
         self.logger, restored, self._restored = logger, self._restored, {}
         self.figures = restored
 
+    def close(self) -> None:
+        """Close the logger, if any; the next one has the figures that were not written."""
+        if self.logger is not None:
+            self.logger.close()
+            self.logger, self._restored = None, self.figures
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the logger out, which may hold open files: a copy of the agent makes its own, with these figures."""
         return {"logger": None, "_restored": self.figures}

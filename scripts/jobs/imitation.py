@@ -177,7 +177,7 @@ def sft(config: SftConfig) -> ImitatedRun:
         if resumed:
             run.write(CONFIG, config.flat())  # a file may have moved
         agent.set_logger(open_log(run, saver.state.get("log"), f"sft-seed-{config.seed}"))
-        held.callback(agent.logger.close)
+        held.callback(agent.unwritten.close)
         with Interrupt() as interrupt:
             result = _train(saver, config, demonstrations, held_out, interrupt)
         if not interrupt.signal:

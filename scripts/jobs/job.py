@@ -103,8 +103,9 @@ class TrainJob:
         except SignalError:
             pass
         finally:
-            self.agent.collector.goes_on = goes_on  # of who trains on with the agent
-            self.agent.logger.close()
+            # Who trains on with the agent leaves the files of the run as they are.
+            self.agent.collector.goes_on = goes_on
+            self.agent.unwritten.close()
             if self.envs is not None:
                 self.envs.close()  # its workers would go on with verdicts that nobody waits for
         return self.result(final)

@@ -45,6 +45,9 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
     assert "samples" not in repr(trained), "a notebook shows the last value of a cell: thousands of tokens"
     assert trained.curve["time/episodes"][-1] == 8
+    logged = {file: file.read_bytes() for file in trained.folder.rglob("*") if file.is_file()}
+    assert trained.agent.learn(total_episodes=8, reset_num_timesteps=False).num_episodes == 16
+    assert all(file.read_bytes() == content for file, content in logged.items()), "the run has ended"
 
 
 def test_a_file_of_what_is_not_the_default_is_read_back_as_it_was_meant(tmp_path):
@@ -207,7 +210,7 @@ def test_an_error_that_names_options_says_what_they_are_in_python(call, config, 
 def test_a_policy_is_warmed_up_and_evaluated_from_python(tmp_path):
     few = {"verifier_kwargs": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
     warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
-    assert warm.result["steps"] == 1
+    assert warm.result["steps"] == 1 and warm.agent.learn(total_episodes=2).num_episodes >= 2
     config = rlenv.EvaluateConfig(runs=str(warm.folder), episodes=3, device="cpu")
     figures = rlenv.evaluate(config)[str(warm.folder)]
     assert figures["episodes"] == 3 and figures["split"] == "test"
