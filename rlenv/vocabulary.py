@@ -34,7 +34,7 @@ def make_tokenizer(form: Form, verifier: Poser, listed: Problems | None, test_fr
     """
     given, template = form.tokenizer, None if form.chat_template is None else read_template(form.chat_template)
     size = trained_size(given)
-    if template is None and (given is None or size) and listed is not None and not isinstance(listed[0].prompt, str):
+    if template is None and given is None and listed is not None and not isinstance(listed[0].prompt, str):
         template = LINES  # nobody else can give it one
     if size:
         tokenizer: Any = train_tokenizer(size, _training_texts(verifier, listed, test_fraction))

@@ -140,6 +140,13 @@ def test_it_has_the_size_that_was_asked_for_and_spells_every_text():
     assert len(tokenizer("1234567890")["input_ids"]) == 10
 
 
+def test_messages_keep_their_roles_in_the_template_of_a_trained_tokenizer():
+    asked = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in LISTED]
+    task = exact("train:300", asked)
+    assert task.encoding.tokenizer.chat_template == trained_on(LISTED).chat_template
+    assert task.encoding.eos_token_id == task.encoding.tokenizer.convert_tokens_to_ids(CHATML_TOKENS[1])
+
+
 def test_it_depends_on_the_training_problems_alone():
     vocabulary = trained_on(LISTED).get_vocab()
     changed = [row | {"prompt": OTHER} if row["split"] == "test" else row for row in LISTED]
