@@ -156,7 +156,7 @@ class AgentSettings(WithSettings):
         help="Weight of the critic's loss, for agents with a critic.",
         low=0,
         commands=TRAIN,
-        more="In the loss: c_V.",
+        more="In the loss: c_V. The critic has the learning rate of the policy.",
     )
     kl_coef: float = setting(
         default=0.0,
