@@ -62,7 +62,6 @@ LOSSES = {  # our class and settings; TRL's, and a learning rate with which rati
     "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}, GATES),
     "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}, {**GROUP, "off_policy_mask_threshold": 0.005}),
 }
-SEEDS = {"dapo, masked": 23}  # TRL counts an episode whose last token happens to be the padding token as finished
 MODELS = [("llama", "float32", 1e-5), ("gpt2", "float32", 1e-5), ("gpt2", "float64", 1e-12)]
 
 
@@ -175,10 +174,19 @@ def count_positions_from_the_prompt(model):
     model.base_model.register_forward_pre_hook(give_positions, with_kwargs=True)
 
 
-def sample(envs, policy, rewards, seed=1):
-    """Return episodes of unequal length after prompts of unequal length, some cut off, with these rewards."""
-    rollouts = (collect(policy, envs, K * GROUPS, seed=each) for each in range(seed, seed + 50))
-    rollout = next(each for each in rollouts if each.lengths.unique().numel() > 4 and each.truncated.any())
+def sample(envs, policy, rewards):
+    """Return episodes of unequal length after prompts of unequal length, some cut off, with these rewards.
+
+    TRL counts an episode whose last token happens to be the padding token as finished: such episodes are not cut off.
+    """
+    padding = envs.task.encoding.tokenizer.pad_token_id
+
+    def fits(rollout):
+        last = torch.tensor([row[-1] for row in completions_of(rollout)])
+        unlike = rollout.truncated.any() and not (rollout.truncated & (last == padding)).any()
+        return unlike and rollout.lengths.unique().numel() > 4
+
+    rollout = next(filter(fits, (collect(policy, envs, K * GROUPS, seed=seed) for seed in range(1, 50))))
     assert rollout.groups.tolist() == [group for group in range(GROUPS) for _ in range(K)]
     assert rollout.observations["length"].unique().numel() == GROUPS
     assert rollout.lengths.unique().numel() > 4
@@ -235,7 +243,7 @@ def match(tmp_path, monkeypatch):
         envs = text_envs(group_size=K, max_new_tokens=LONGEST)
         policy = tiny_policy(kind, envs, TEMPERATURE, dtype)
         switch_dropout_off(policy.model)
-        rollout = sample(envs, policy, rewards, SEEDS.get(loss, 1))
+        rollout = sample(envs, policy, rewards)
         if noise:
             said = noise * torch.randn(rollout.mask.shape, generator=torch.Generator().manual_seed(3))
             rollout = replace(rollout, log_probs=rollout.log_probs + said.to(rollout.log_probs))
