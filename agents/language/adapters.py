@@ -38,6 +38,7 @@ _PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be
     "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type", "peft_version", "base_model_name_or_path",
     "revision", "inference_mode", "init_lora_weights", "lora_dropout", "auto_mapping", "modules_to_save",
 )  # fmt: skip
+_KEEP_THE_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva")  # `init_lora_weights`; others change W
 
 
 class Adapter:
@@ -84,7 +85,7 @@ class Adapter:
             config.target_modules = sorted(config.target_modules)
         config.task_type = "SEQ_CLS" if self.head else config.task_type
         config.modules_to_save = list(self.head) or None
-        config.inference_mode = True
+        config.inference_mode = config.init_lora_weights = True  # W is saved as it is
         config.save_pretrained(str(folder))
 
     def load(self, folder: Path) -> None:
@@ -190,6 +191,8 @@ def _saved_settings(folder: Path, head: tuple[str, ...]) -> Any:
         config, plain = peft.PeftConfig.from_pretrained(str(folder)), vars(peft.LoraConfig())
     others = {name: value for name, value in vars(config).items() if value and name not in _PLAIN}
     refused = [name for name, value in others.items() if value != plain.get(name)]
+    if str(config.init_lora_weights).lower() not in _KEEP_THE_BASE:
+        refused.append(f"init_lora_weights={config.init_lora_weights!r}, which changes the base; let peft convert it")
     if refused or config.modules_to_save not in (None, list(head)):
         what = ", ".join(refused) or "modules_to_save"
         raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")

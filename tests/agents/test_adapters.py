@@ -253,6 +253,9 @@ def test_an_adapter_that_peft_wrote_is_read_and_a_model_that_it_adapted_is_train
     assert not policy.adapter.is_fresh and not given.adapter.is_fresh
     assert len(actor_parameters(given)) == 2 * 2 * len(names)
     check_law(given, envs, ROUNDING)
+    given.model.peft_config["default"].init_lora_weights = "pissa"  # as if peft had changed the base at the start
+    given.export(tmp_path / "again", merge=False)
+    assert_close(policy_on(tmp_path / "again").model(ids).logits, theirs(ids).logits, ROUNDING, "saved and read again")
     with pytest.raises(ValueError, match="the model has an adapter already, which training continues; omit lora_rank"):
         policy_on(given.model, lora_rank=2)
 
@@ -267,6 +270,7 @@ def change_config(**entries):
 
 UNFIT = {  # what happens to the adapter's folder, what the line says
     "kind": (change_config(use_dora=True), "is not supported: use_dora; supported: plain LoRA"),
+    "start": (change_config(init_lora_weights="pissa"), "init_lora_weights='pissa', which changes the base; let peft"),
     "missing": (lambda adapter: (adapter / adapters.WEIGHTS).unlink(), "cannot be read"),
     "shape": (change_config(r=3), "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A"),
     "name": (change_config(base_model_name_or_path=None), "names no base model"),
