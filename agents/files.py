@@ -220,7 +220,7 @@ def share(folder: Path, pattern: str) -> None:
 
 
 def _old(path: Path) -> Path:
-    return path.with_name(f".{path.name}-old")
+    return path.parent / f".{path.name}-old"  # "." has no name that with_name takes
 
 
 def _sync_tree(folder: Path) -> None:

@@ -117,12 +117,13 @@ def test_samples_add_their_figures_and_an_evaluation_has_a_file_of_every_complet
     done(*asked, "--overwrite")
 
 
-def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path):
+def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path, monkeypatch):
     sums = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in (10, 11, 12, 10)]
     file = tmp_path / "sums.json"
     file.write_text(json.dumps(sums))
     asked = (folder, "--verifier", "exact", "--problems", file, "--max-new-tokens", 4, "--device", "cpu")
-    assert "4 episodes of 3 problems" in done("evaluate", *asked).stdout
+    monkeypatch.chdir(folder)
+    assert "4 episodes of 3 problems" in done("evaluate", ".", *asked[1:]).stdout, "the folder in which one is"
     assert result_of(*asked, "--episodes", 1)["problems"] == 1
     sampled = result_of(folder, "--verifier-arg", "digits=1", "--verifier-arg", "levels=1", "--episodes", 100)
     assert sampled["problems"] < 30, "100 episodes of 20 sums"
