@@ -31,6 +31,14 @@ def check_count(name: str, value: Any, low: int | None = 1, high: float | None =
     return int(value)
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number, also as a float: 10**400 is none. A flag is none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def check_number(
     name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False, below: bool = False
 ) -> float:
@@ -47,8 +55,7 @@ def check_number(
     Raises:
         ValueError: naming the parameter, the value and the allowed ones.
     """
-    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not number or not low <= value <= high or (above and value == low) or (below and value == high):
+    if not is_number(value) or not low <= value <= high or (above and value == low) or (below and value == high):
         least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
         most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
         raise ValueError(f"{name} must be a finite number{least}{most}, got {in_one_line(value)}")

@@ -179,7 +179,8 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
 def _answer(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, (Real, Decimal)) or isinstance(value, bool) or not math.isfinite(value):
+    finite = isinstance(value, int) or (isinstance(value, (Real, Decimal)) and math.isfinite(value))
+    if not finite or isinstance(value, bool):
         raise ValueError(f"the answer must be text or a number, got {shown(value)}")
     return str(value)
 

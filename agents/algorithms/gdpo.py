@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from typing_extensions import override
 
+from rlenv._checks import is_number
 from rlenv._settings import setting
 
 from ..estimators import aggregation, returns, scaling
@@ -86,10 +86,6 @@ class GDPO(ProximalAgent):
 
 def _part_weights(given: Any) -> dict[str, float]:
     """Return the weights of parts as a dict; an error unless they are some numbers by name."""
-    if not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values())):
+    if not isinstance(given, Mapping) or not given or not all(map(is_number, given.values())):
         raise ValueError(f'part_weights must map parts to numbers, as in {{"right": 1, "short": 0.5}}; got {given!r}')
-    return dict(given)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return {name: float(weight) for name, weight in given.items()}

@@ -212,6 +212,7 @@ SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each
     ("rloo", "kl_ratio", "constant", "kl_in='loss'"),
     ("pkpo", "k", 9, "k=1 to 8"),
     ("gdpo", "part_weights", {"right": "1"}, "map parts to numbers"),
+    ("gdpo", "part_weights", {"right": 10**400}, "map parts to numbers"),
     ("gdpo", "normalize_rewards", True, "no effect in GDPO"),
     ("rloo", "policy_kwargs", 3, "a table"),
     ("rloo", "tensorboard_log", 3, "a text"),

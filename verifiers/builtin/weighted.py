@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from rlenv._checks import is_number
 from rlenv._loop import runs_in
 from rlenv._status import VERIFIER_FAILED
 
@@ -122,13 +122,9 @@ class Weighted(WithPoser):
 
 
 def _weight(name: str, value: Any) -> float:
-    try:
-        weight = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-    except OverflowError:
-        weight = math.inf
-    if not math.isfinite(weight):
+    if not is_number(value):
         raise ValueError(f"weighted: the weight of {name!r} must be a number, got {value!r:.60}")
-    return weight
+    return float(value)
 
 
 def _range(parts: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
+
+from rlenv._checks import in_one_line, is_number
 
 MANY = 50  # names, too many for a message
 
 
 def not_negative(owner: str, name: str, value: Any) -> Fraction:
     """Return a finite number of at least 0 as the exact fraction that its decimal digits mean."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{owner}: {name} must be a number of at least 0, got {value!r}")
+    if not isinstance(value, (int, float)) or not is_number(value) or value < 0:
+        raise ValueError(f"{owner}: {name} must be a number of at least 0, got {in_one_line(value)}")
     return Fraction(str(value))
 
 
