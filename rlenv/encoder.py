@@ -145,7 +145,9 @@ class Encoder:
         last = self.chat.pieces(self.asked(prompt))[-1]
         return self._skeleton_encoder([last])[0] if last.role is None else []
 
-    def reply(self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool) -> list[int]:
+    def reply(
+        self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool, last: int | None = None
+    ) -> list[int]:
         """Return the tokens that the environment appends to a turn: the missing part of its end, and the reply.
 
         Args:
@@ -153,6 +155,7 @@ class Encoder:
             content: of the reply.
             ending: of the turn: `STOP`, `STRING` or `CUT`.
             chat: whether the conversation is rendered with the chat template.
+            last: the turn's last token.
 
         Raises:
             ValueError: if the template cannot render the reply, or the tokenizer cannot spell it.
@@ -168,7 +171,8 @@ class Encoder:
         ids = self._checked("reply", text, self.chat.after_turn(said, as_messages(content)))
         if ending == STOP and self.end_of_turn in ids:  # the model has written one
             return ids[ids.index(self.end_of_turn) + 1 :]
-        return ids
+        # Turns of GLM end with the token that the reply begins with, such as <|user|>.
+        return ids[1:] if ending == STOP and ids[:1] == [last] else ids
 
     @cached_property
     def _after_answer(self) -> list[int]:

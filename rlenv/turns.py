@@ -153,7 +153,7 @@ class Responder:
         """Return the tokens of a reply, or why it cannot be appended."""
         said = turn.exchange
         try:
-            tokens = self.encoding.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
+            tokens = self.encoding.encoder.reply(said.messages, reply.content, turn.ending, said.chat, turn.ids[-1])
         except ValueError as error:
             return error
         if len(tokens) > self.encoding.max_reply_tokens:

@@ -92,6 +92,19 @@ def test_a_turn_that_was_cut_off_gets_its_end_token():
     assert over and cut, "a verdict on a turn that was cut off"
 
 
+def test_a_turn_that_ends_with_the_first_token_of_its_reply_has_it_once():
+    """As turns of GLM do, whose template has no end of turn."""
+    tokenizer = chatml()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ '<|im_end|>' if m.role == 'assistant' else '<|im_start|>' }}{{ m.content }}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_end|>{% endif %}"
+    )
+    asked = "<|im_start|>ab<|im_end|>a"
+    for turn, between in (("a$", "<|im_start|>"), ("aaa", "aa<|im_start|>")):
+        env = single(Scripted(Reply("d")), tokenizer=tokenizer, chat=True, stop_tokens=1, max_reply_tokens=9)
+        assert context(env, play(env, turn)[0]) == f"{asked}{between}d<|im_end|>"
+
+
 @pytest.mark.parametrize(
     ("limits", "turns", "reward", "read"),
     [
