@@ -141,7 +141,7 @@ def _open_folder(job: TrainJob, resumed: bool, held: ExitStack) -> None:
         return
     result = processes.on_main(lambda: run.result)
     if job.finished and result.get("updates") == job.agent.num_updates and result.get("eval") is not None:
-        more = f"pass --timesteps (or --episodes) above {getattr(job.agent, job.counter)}"
+        more = f"pass --{job.counter.removeprefix('num_')} above {getattr(job.agent, job.counter)}"
         raise ValueError(f"the run {str(run.path)!r} is complete; to go on, {more}")
     if "stopped" in result or result.get("interrupted"):  # it goes on, and nothing is to call it that
         (run.path / RESULT).unlink(missing_ok=True)

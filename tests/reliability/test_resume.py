@@ -47,7 +47,7 @@ UNCHANGEABLE = {  # the option, and what the run began with
 def test_a_finished_run_says_how_to_go_on_and_what_may_not_change(pole_run):
     for more in ([], ["--episodes", 32], ["--episodes", 8]):
         line = refusal("train", "--resume", pole_run, *more)
-        assert f"'{pole_run}' is complete" in line and "--timesteps (or --episodes) above 32" in line
+        assert f"'{pole_run}' is complete" in line and "pass --episodes above 32" in line
     for option, (value, begun) in UNCHANGEABLE.items():
         line = refusal("train", "--resume", pole_run, "--episodes", 36, option, value)
         assert line.startswith(f"Error: {option} ") and "--episodes" in line
