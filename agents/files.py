@@ -104,7 +104,7 @@ if hasattr(os, "register_at_fork"):  # else a child that outlives this process w
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Give an error its file or folder, which those of a write do not have, such as that of a full disk."""
+    """Give an error of a write, such as a full disk, the name of its file or folder."""
     try:
         yield
     except Exception as error:  # libraries in Rust have their own

@@ -1,4 +1,4 @@
-"""What the settings of agents have beside those of anything else: defaults by kind of policy, what checkpoints keep."""
+"""Settings of agents: their defaults by kind of policy, and their values in checkpoints."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Row(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """Files, what judges their rows, and how a row is made of them."""
+    """Files, the verifier of their rows, and the function that makes a row."""
 
     verifier: str
     sources: Sequence[Source]

@@ -38,14 +38,14 @@ WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Opening(Verifier):
-    """Right is what opens with "a"; demonstrations do so half of the time and then ramble, wrong ones in commas."""
+    """Answers that open with "a" are right, half of the demonstrations; all of these ramble, wrong ones in commas."""
 
     alphabet = "abcdefgh?.,"
     prompt_length = 1
     answer_length = LENGTH - 1
 
     def sample(self, rng: random.Random) -> Problem:
-        """Return the one question there is, and what to show for it."""
+        """Return the only question, and a demonstration."""
         opening = rng.choice("aaaabcde")
         filler = "," if opening != "a" else "."
         length = next((n for n in range(LENGTH - 2) if rng.random() < STOP), LENGTH - 2)

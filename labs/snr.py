@@ -32,7 +32,7 @@ CLAIM = (
 
 
 class Task(NamedTuple):
-    """A policy, what its answers earn, their probabilities, and the true gradient."""
+    """A policy, the rewards and probabilities of its answers, and the true gradient."""
 
     logits: torch.Tensor  # [S, V]
     rewards: torch.Tensor  # [C]

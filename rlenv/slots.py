@@ -239,7 +239,7 @@ class LateVerdicts:
         return judge.pool is not None or judge.verifier.execution.prefers_batches
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
-        """Have completions judged, now or in a batch; return the futures, which are kept if somebody listens."""
+        """Have completions judged, now or in a batch; return the futures, and keep them for a stream that counts."""
         made = [LateVerdict(*pair, self._judge_waiting) for pair in zip(problems, completions, strict=True)]
         if self.judge.pool is None:
             with self._lock:

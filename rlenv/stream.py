@@ -42,7 +42,7 @@ class Chosen(Problem):
 
 
 def without_tokens(problems: Sequence[Problem]) -> list[Prompt]:
-    """Return problems whose prompts nobody reads."""
+    """Return problems without the tokens of their prompts."""
     return [Prompt(problem) for problem in problems]
 
 

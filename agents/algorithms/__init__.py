@@ -56,7 +56,7 @@ def find_agent(name: str) -> type[Agent]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classes of all agents when somebody asks for them."""
+    """Import the classes of all agents on the first use of `AGENTS`."""
     if name != "AGENTS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = {each: find_agent(each) for each in TABLE}

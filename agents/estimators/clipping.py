@@ -1,4 +1,4 @@
-"""The clipped ratio of the policies after and before an update, and what is clipped like it; [N, T] each."""
+"""The clipped ratio of the policies after and before an update, and its variants; [N, T] each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the episodes of a group have together: sums and means over the rows of [N, T] whose group is the same."""
+"""Sums and means over the episodes of a group: the rows of [N, T] whose group is the same."""
 
 from __future__ import annotations
 

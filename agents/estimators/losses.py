@@ -1,4 +1,4 @@
-"""What is differentiated without a ratio of policies, for the actor and for the critic: one value per step [N, T]."""
+"""Objectives without a ratio of policies, for the actor and for the critic: one value per step [N, T]."""
 
 from __future__ import annotations
 

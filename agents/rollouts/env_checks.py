@@ -1,4 +1,4 @@
-"""Somebody's environment: Gymnasium checks its form, at its spaces, its first reset and its first step.
+"""Gymnasium's checks of an environment: of its spaces, its first reset and its first step.
 
 Gymnasium warns of most faults, and those that it cannot go on with are refused here. Each layer of wrappers is called
 for itself, so that the line names the class at fault. The checks stand in front of a method until its first call, and

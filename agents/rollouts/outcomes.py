@@ -95,7 +95,7 @@ class Outcomes:
 
 
 def _comes(future: Future[Any]) -> bool:
-    """Tell whether a late verdict is there soon; asking for it may be what has it made."""
+    """Tell whether a late verdict is there soon; a batch is judged only once a result is asked for."""
     with suppress(TimeoutError):
         future.result(SOON)
     return future.done()

@@ -1,4 +1,4 @@
-"""What an algorithm learns beside the policy: modules among the agent's attributes, such as a value head.
+"""Modules that an algorithm learns beside the policy: attributes of the agent, such as a value head.
 
 They are trained by the policy's optimizer, unless an optimizer among the attributes holds their parameters, and they
 are saved, as frozen ones are. `setup` is where an algorithm makes them.
@@ -46,7 +46,7 @@ def train_too(agent: Any) -> None:
     others = [one for one in found if isinstance(one, torch.optim.Optimizer)]
     if others and processes.size() > 1:
         raise ValueError(
-            f"{type(agent).__name__} has an optimizer of its own, whose gradients {processes.size()} processes do not "
+            f"{type(agent).__name__} has another optimizer, whose gradients {processes.size()} processes do not "
             "add up; leave its parameters to the policy's optimizer, or use one process"
         )
     elsewhere = {id(p) for one in others for group in one.param_groups for p in group["params"]}

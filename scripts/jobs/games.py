@@ -34,7 +34,7 @@ Draw = Callable[[Choices], int]  # how a policy chooses
 
 
 class StoppedError(Exception):
-    """Somebody wants to stop, or the input has ended."""
+    """The end of a game: /quit, or the end of the input."""
 
 
 def open_subject(run: Path | None, config: PlayConfig) -> tuple[TextGenEnv, Onlooker | None]:
@@ -80,7 +80,7 @@ class PlayedGame:
         click.echo(f"        at most {self.encoding.max_new_tokens} tokens{turns}")
 
     def offer(self, choices: Choices | None) -> None:
-        """Show what was written so far, and the likeliest tokens of the policy."""
+        """Show the text so far, and the likeliest tokens of the policy."""
         if self.written:
             click.echo(f"so far  {self._names()}")
         for token, p in [] if choices is None else choices.likeliest(self.top):
@@ -206,7 +206,7 @@ def _tell(game: PlayedGame, step: int, action: int, choices: Choices) -> None:
 
 
 def _asked(game: PlayedGame, choices: Choices | None) -> list[int]:
-    """Return the tokens of a line that somebody types."""
+    """Return the tokens of a line of input."""
     game.offer(choices)
     while True:
         line = read("> ")

@@ -151,7 +151,7 @@ def available(device: str) -> int | None:
 
 
 def free_for(config: TrainConfig, device: str) -> int | None:
-    """Return the bytes that each process of the run that is planned has on its device; None if nobody knows."""
+    """Return the bytes that each process of the run that is planned has on its device; None if unknown."""
     if config.plan_memory:
         return int(config.plan_memory)
     free, planned = available(device), config.plan_processes or 1

@@ -59,7 +59,7 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the command of a run with these options, and those of them that are not the defaults."""
+    """Return the command of a run, and its options that differ from the defaults."""
     cls: type[Config]
     cls, command = (RewardModelConfig, "reward-model") if "pairs" in options else (SftConfig, "sft")
     if "agent" in options:

@@ -139,7 +139,7 @@ class _Workers:
             await self._retire(worker)
 
     async def _judge(self, future: Future[Any], message: bytes, read: Reader) -> None:
-        """Ask a worker that is free. Every future gets a verdict or a reply, because somebody may wait for it."""
+        """Ask a worker that is free. Every future gets a verdict or a reply: a caller may wait for it."""
         async with self.free:
             if not future.set_running_or_notify_cancel():
                 return
