@@ -35,6 +35,7 @@ class _Chosen:
     settings: dict[str, Any]
     chosen: frozenset[str]
     typed: frozenset[str]
+    _made = False  # whether the constructor has ended
 
 
 class Config(_Chosen, WithSettings):
@@ -58,8 +59,19 @@ class Config(_Chosen, WithSettings):
                     raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
             new = super().__new__(cls, **values)
             settings = values.get("settings", ())
-            new.chosen = new.typed = frozenset([*values, *(settings if isinstance(settings, Mapping) else ())])
+            # dataclasses.replace(config) and TrainConfig(**asdict(config)) pass every field.
+            given = cls._unusual(values) if len(values) == len(declared_by(cls)) else values
+            new.chosen = new.typed = frozenset([*given, *(settings if isinstance(settings, Mapping) else ())])
             return new
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Check a value that is assigned to a finished config, as the constructor does; it counts as given."""
+            if not self._made or name in ("chosen", "typed"):
+                return super().__setattr__(name, value)
+            new, before = replace(self, **{name: value}), getattr(self, "settings", {})
+            given = {name} | {each for each, one in getattr(new, "settings", {}).items() if before.get(each) is not one}
+            vars(self).update(vars(new), chosen=self.chosen | given, typed=self.typed | given)
+            return None
 
     def __post_init__(self) -> None:
         """Check the given values, and keep each as its type.
@@ -71,6 +83,7 @@ class Config(_Chosen, WithSettings):
             if name in self.chosen or one.takes_several:
                 setattr(self, name, read(one, getattr(self, name)))
         self._check_together()
+        self._made = True
 
     def _check_together(self) -> None:
         if twice := sorted(getattr(self, "settings", {}).keys() & declared_by(type(self)).keys()):
@@ -78,10 +91,14 @@ class Config(_Chosen, WithSettings):
         super()._check_together()
 
     def __repr__(self) -> str:
-        usual = vars(type(self)())
-        values = {name: getattr(self, name) for name in declared_by(type(self))}
-        shown = (f"{name}={value!r}" for name, value in values.items() if written(value) != written(usual[name]))
-        return f"{type(self).__name__}({', '.join(shown)})"
+        values = self._unusual({name: getattr(self, name) for name in declared_by(type(self))})
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    @classmethod
+    def _unusual(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of fields that differ from the defaults."""
+        usual = vars(cls())
+        return {name: value for name, value in values.items() if written(value) != written(usual[name])}
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -100,7 +117,7 @@ class Config(_Chosen, WithSettings):
         for name, value in changes.items():
             if name not in declared_by(type(self)):
                 raise TypeError(f"{type(self).__name__} has no field {name!r}")
-            setattr(new, name, value)
+            vars(new)[name] = value
         return new
 
     def set(self, **settings: Any) -> Self:
@@ -112,7 +129,7 @@ class Config(_Chosen, WithSettings):
         """Return a config of another job with the fields that both have, and these changes."""
         new = cls()
         for name in declared_by(cls).keys() & declared_by(type(self)).keys():
-            setattr(new, name, getattr(self, name))
+            vars(new)[name] = getattr(self, name)
         new.chosen, new.typed = self.chosen, self.typed
         return new.but(**changes)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import wraps
+from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from rlenv._checks import in_one_line
 from rlenv._settings import declared_by
 
 from ..config.base import Config, options_of
@@ -22,6 +24,10 @@ def job(function: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P],
 
     @wraps(function)
     def called(config: C, *args: P.args, **more: P.kwargs) -> R:
+        kind = next(iter(signature(function, eval_str=True).parameters.values())).annotation
+        if not isinstance(config, kind):
+            given, name = in_one_line(config), kind.__name__
+            raise TypeError(f"{function.__name__} takes {name}(...) or {name}.from_file(PATH), got {given}")
         try:
             return function(config, *args, **more)
         except ValueError as error:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict, replace
 from inspect import getsource, signature
 from typing import Any
 
@@ -133,6 +134,25 @@ def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
     assert again.agent.clip_range is rate and again.result["updates"] > first.result["updates"]
 
 
+def test_a_config_is_copied_with_other_values_and_what_has_its_default_is_not_chosen():
+    """With all 67 fields chosen, --save-every would exclude --save-every-updates, and options of text CartPole."""
+    config = rlenv.TrainConfig(env_id="CartPole-v1", agent=PPO.config(gamma=0.9), episodes=8, stop_tokens=["x"])
+    for copied in (replace(config, seed=3), rlenv.TrainConfig(**{**asdict(config), "seed": 3})):
+        assert copied.chosen == copied.typed == config.chosen | {"settings", "seed"}
+        assert copied.flat() == config.but(seed=3).flat()
+
+
+def test_a_value_that_is_assigned_to_a_config_is_checked_and_counts_as_given():
+    config = rlenv.TrainConfig(settings={"gamma": 0.9})
+    config.sft_steps, config.log_dir, config.agent = 0, "runs/x", PPO.config(clip_range=0.3)  # type: ignore[assignment]
+    assert config.typed == {"settings", "gamma", "sft_steps", "log_dir", "agent", "clip_range"} == config.chosen
+    assert config.flat() == rlenv.TrainConfig(agent="ppo", sft_steps=0, settings=config.settings).flat()
+    for name, value, said in (("sead", 1, "did you mean 'seed'"), ("seed", -1, "seed"), ("kl_coef", 0.1, "settings=")):
+        with pytest.raises((TypeError, ValueError), match=said):
+            setattr(config, name, value)
+    assert config.seed == 0 and not hasattr(config, "sead")
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -233,6 +253,8 @@ REFUSED = {  # the job, its config, and what the error says
         rlenv.CompareConfig(agents="rloo", episodes=8, verifier="exact", problems=["1>", "2>"]),
         "compare starts processes.*problems is an object",
     ),
+    "a table": (rlenv.train, {"seed": 3}, r"train takes TrainConfig\(.*, got \{'seed': 3\}$"),
+    "the config of another job": (rlenv.sft, rlenv.TrainConfig(seed=3), "SftConfig.*, got TrainConfig"),
     "an evaluation of nothing": (rlenv.evaluate, rlenv.EvaluateConfig(runs=[], device="cpu"), "runs is empty"),
 }
 
@@ -240,7 +262,7 @@ REFUSED = {  # the job, its config, and what the error says
 @pytest.mark.parametrize(("job", "config", "said"), REFUSED.values(), ids=REFUSED)
 def test_a_job_that_cannot_be_done_is_refused_and_makes_no_folder(job, config, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         job(config)
     assert list(tmp_path.iterdir()) == []
 
