@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from .defaults import by_agent
 from .parameters import comma_separated
 
 if TYPE_CHECKING:
     from rlenv.agents import Agent
+
+
+OBJECTS = ("agent", "verifier", "problems", "tools", "tokenizer")  # that Python may pass, and config.json only names
 
 
 class Name(click.ParamType):
@@ -65,20 +69,36 @@ def short_name(spec: str) -> str:
     return "-".join(re.sub(r"[^\w.-]+", ".", _without_folders(name)) for name, _ in _members(spec)).replace(".py.", ".")
 
 
+def objects_in(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the objects of Python that a config.json names, by argument: a name in <>, and how Python passes it."""
+    settings = {name: config[name] for name in by_agent() if name in config} | dict(config.get("settings") or {})
+    values = [(name, config.get(name), f"{name}=...") for name in OBJECTS]
+    values += [(name, value, f"settings={{{name!r}: ...}}") for name, value in settings.items()]
+    found = dict[str, tuple[str, str]]()
+    for name, value, how in values:
+        for each in value if isinstance(value, list) else [value]:
+            if str(each)[:1] == "<":
+                found.setdefault(name, (str(each), how))
+    return found
+
+
 def resume_command(run: Path, config: Mapping[str, Any]) -> str:
     """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code.
 
-    Only the config of `rlenv train` names an agent.
+    Only the config of `rlenv train` names an agent. A run with objects of Python is continued by a call.
     """
     from rlenv.hub import is_allowed
     from rlenv.verifiers.plugins.registry import AROUND, is_listed
 
+    command = "train" if "agent" in config else "sft"
+    if objects := objects_in(config):
+        passed = ", ".join(how for _, how in objects.values())
+        return f"rlenv.{command}(rlenv.{command.title()}Config(resume={str(run)!r}, {passed}))"
     env = str(config.get("env_id") or "").removeprefix("rlenv:")
     named = [str(config.get("agent")), env, *map(str, config.get("tools") or ())]
     judges = [name.partition(":")[0] for name, _ in _members(str(config.get("verifier") or "arith"))]
     own = any(":" in name for name in named) or not all(map(is_listed, judges)) or any(map(AROUND.__contains__, judges))
     own = own or config.get("unsafe_local_exec") or not is_allowed(config.get("problems"))
-    command = "train" if "agent" in config else "sft"
     return f"rlenv {command} --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 

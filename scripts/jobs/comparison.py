@@ -28,7 +28,7 @@ from ..config.arguments import build_agent
 from ..config.base import named, options_of
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
-from ..config.names import agent_class, short_name
+from ..config.names import agent_class, objects_in, short_name
 from ..config.options import ADAPTER, TEXT_ONLY
 from ..config.task_options import with_task
 from ..process.children import Child, available_cores, rlenv_command, run_jobs
@@ -38,7 +38,6 @@ from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
 from . import session
 from .from_python import job
 from .model_defaults import passes, warm_start_steps
-from .resume import objects_of
 
 SETTINGS, WARM = "compare.json", "warm"
 
@@ -119,8 +118,8 @@ def _check(agents: list[str], config: CompareConfig) -> bool:
     Returns:
         Whether there is a warm start.
     """
-    for name, value in objects_of(config).items():
-        what = f"{name} is an object of Python, a {type(value).__name__}"
+    for name, (value, _) in objects_in(config.flat()).items():
+        what = f"{name} is an object of Python, {value}"
         raise ValueError(f"compare starts processes, which take names and files: {what}; name a file, or file.py:name")
     resolve_device(config.device, config.env_id)
     for name in agents:

@@ -17,7 +17,7 @@ from rlenv.agents.training.loading import named_by_checkpoint
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, Config, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
-from ..config.names import agent_class, class_saved
+from ..config.names import OBJECTS, agent_class, class_saved, objects_in
 from ..process.progress import say
 from ..run.folder import CONFIG, RunFolder
 
@@ -33,7 +33,6 @@ _OTHERS = {  # by what resumes it: what is said of a run of the other command
     SftConfig: "{where} is a run of rlenv train; go on with it: rlenv train --resume {run}",
 }
 R = TypeVar("R", TrainConfig, SftConfig)
-OBJECTS = ("agent", "verifier", "problems", "tools", "tokenizer")  # that Python may pass, and config.json only names
 
 
 def begun_config(config: R) -> R:
@@ -45,15 +44,14 @@ def begun_config(config: R) -> R:
     assert config.resume is not None
     where = str(config.resume)
     kept = RunFolder(config.resume).config
-    settings = {name: kept[name] for name in kept.keys() - declared_by(type(config)).keys()} | kept.get("settings", {})
-    for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
-        gone = _of_python(value)
-        if gone and name not in objects_of(config) | config.settings:
-            passed = f"settings={{{name!r}: ...}}" if name in settings else f"{name}=..."
-            advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
-            raise ValueError(f"{where!r} was trained with {gone[0]} as {name}, an object of Python; {advice}")
-        if gone and name in settings:
-            kept.pop(name, None)
+    objects = objects_in(kept)
+    if gone := objects.keys() - objects_of(config) - config.settings.keys():
+        named_there = ", ".join(f"{name} {value}" for name, (value, _) in objects.items() if name in gone)
+        passed = ", ".join(argument for name, (_, argument) in objects.items() if name in gone)
+        advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
+        raise ValueError(f"{where!r} was trained with objects of Python: {named_there}; {advice}")
+    for name in objects.keys() - OBJECTS:
+        kept.pop(name, None)
     if ("agent" in kept) != isinstance(config, TrainConfig):
         raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
     begun = read_table(type(config), kept, str(config.resume / CONFIG))
@@ -64,16 +62,9 @@ def begun_config(config: R) -> R:
     return whole
 
 
-def objects_of(config: Config) -> dict[str, Any]:
-    """Return the objects that Python passes in place of a name."""
-    return {
-        name: getattr(config, name) for name, value in config.flat().items() if name in OBJECTS and _of_python(value)
-    }
-
-
-def _of_python(value: Any) -> list[str]:
-    """Return the objects that a value of config.json names."""
-    return [each for each in (value if isinstance(value, list) else [value]) if str(each)[:1] == "<"]
+def objects_of(config: Config) -> set[str]:
+    """Return the arguments in place of which Python passes objects."""
+    return objects_in(config.flat()).keys() & OBJECTS
 
 
 def reopened(config: TrainConfig | SftConfig, held: ExitStack) -> tuple[RunFolder, Checkpoint | None]:
@@ -129,7 +120,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
             raise ValueError(f"{path!r} has {key} {saved[key]!r}, but config.json names {key} {value!r}")
     env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), config.trust
     own_env: dict[str, Any] = {}
-    if objects_of(config).keys() - {"agent"}:  # no checkpoint names an environment with objects: the config does
+    if objects_of(config) - {"agent"}:  # no checkpoint names an environment with objects: the config does
         own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
         own_env["env"] = config.env_id
         env_kwargs = env_arguments(config, config.env_id, config.env_kwargs, config.model)

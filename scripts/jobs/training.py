@@ -64,7 +64,7 @@ class TrainedRun:
 
     @property
     def resume_command(self) -> str:
-        """The command that goes on."""
+        """The command that goes on, or the call of Python for a run with objects."""
         return resume_command(self.folder, self.config.flat())
 
 

@@ -111,8 +111,10 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     assert kept["verifier"].endswith(".length>") and kept["agent"] == "rloo" and kept["problems"] == "<builtins.list>"
     assert first.result["eval"]["mean_reward"] >= 0
     assert "length" in error_of(run("train", "--resume", tmp_path / "run", "--episodes", 8))
-    with pytest.raises(ValueError, match=r"verifier=\.\.\."):
+    with pytest.raises(ValueError, match=r"verifier <.*length>, problems <.*, verifier=\.\.\., problems=\.\.\.\)$"):
         rlenv.train(rlenv.TrainConfig(resume=tmp_path / "run", episodes=8))
+    call = f"rlenv.train(rlenv.TrainConfig(resume='{tmp_path / 'run'}', verifier=..., problems=...))"
+    assert first.resume_command == call, "rlenv train --resume would refuse it"
     more = rlenv.train(
         rlenv.TrainConfig(resume=tmp_path / "run", episodes=8, verifier=length, problems=own["problems"])
     )
@@ -247,6 +249,11 @@ REFUSED = {  # the job, its config, and what the error says
         rlenv.compare,
         rlenv.CompareConfig(agents="rloo", episodes=8, verifier=len),
         "compare starts processes.*verifier is an object",
+    ),
+    "a function for other processes": (
+        rlenv.compare,
+        rlenv.CompareConfig(agents="ppo", env_id="CartPole-v1", settings={"clip_range": len}),
+        "compare starts processes.*clip_range is an object",
     ),
     "a list for other processes": (
         rlenv.compare,
