@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import increment_version
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
 from ..devices import HALVES, to_host
 from ..errors import DivergedError
@@ -40,8 +40,14 @@ def rate_at(
         warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
         remaining: progress, 1 at the start and 0 at the end.
         updates: made so far.
+
+    Raises:
+        ValueError: if the function returns anything but a finite number of at least 0.
     """
-    rate = learning_rate(remaining) if callable(learning_rate) else learning_rate * SCHEDULES[schedule](remaining)
+    if callable(learning_rate):
+        rate = check_number(f"learning_rate({remaining:g})", learning_rate(remaining), low=0.0)
+    else:
+        rate = learning_rate * SCHEDULES[schedule](remaining)
     return rate * min((updates + 1) / warmup_updates, 1.0) if warmup_updates else rate
 
 

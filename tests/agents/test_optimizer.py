@@ -96,6 +96,15 @@ def test_the_rate_follows_its_schedule(learning_rate, schedule, rates):
     assert found == pytest.approx(rates)
 
 
+@pytest.mark.parametrize("returned", [-1e-3, float("nan"), None])
+def test_a_function_that_returns_no_rate_is_refused_before_weights_change(returned):
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", learning_rate=lambda _: returned, device="cpu")
+    before = copy.deepcopy(agent.policy.state_dict())
+    with pytest.raises(ValueError, match=r"learning_rate\(1\) must be a finite number of at least 0, got"):
+        agent.learn(total_episodes=4)
+    assert all(map(torch.equal, before.values(), agent.policy.state_dict().values()))
+
+
 def test_an_agent_warms_up_over_its_first_updates_to_its_schedule():
     settings = {"learning_rate": 0.01, "lr_schedule": "linear", "warmup_updates": 3}
     agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu", **settings)
