@@ -215,7 +215,7 @@ def load_problems(
     if isinstance(path, str) and path.startswith("hf:"):
         from . import hub  # for these alone
 
-        rows = split_rows(hub.load(path))
+        rows = split_rows(hub.load(path), path)
         check_any(path, rows)
     else:
         path = Path(path)

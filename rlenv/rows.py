@@ -106,10 +106,19 @@ class MappedRows(Sequence[tuple[str, Row]]):
 
     Args:
         parts: the data sets with the rows, by split; None for none.
+        path: of the file or folder, or name of the data set.
+
+    Raises:
+        ValueError: for damaged tables, of which reading a row may end the process, and texts that are not UTF-8.
     """
 
-    def __init__(self, parts: Mapping[str | None, Any]) -> None:
+    def __init__(self, parts: Mapping[str | None, Any], path: str | Path) -> None:
         self.parts = {split: part.with_format("arrow") for split, part in parts.items() if len(part)}
+        for part in self.parts.values():
+            try:
+                part.data.validate(full=True)
+            except ValueError as error:  # pyarrow's
+                raise ValueError(f"{str(path)!r} is damaged: {first_line(error)}") from error
         self.fingerprint = "".join(part._fingerprint for part in parts.values())
         names = [*(part.column_names for part in self.parts.values()), ["split"] if any(parts) else []]
         self.columns = list(dict.fromkeys(name for each in names for name in each))
@@ -221,8 +230,9 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
             raise ValueError(f"{str(path)!r} has a NUL character in {place}; save it as plain UTF-8 text")
         if not header:
             header = [name.strip() for name in fields]
-            if twice := [name for name in header if header.count(name) > 1]:
-                raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
+            if len({*header}) < len(header):
+                twice = next(name for name in header if header.count(name) > 1)
+                raise ValueError(f"{str(path)!r} has more than one column {twice!r}")
         elif len(fields) != len(header):
             yield place, ValueError(f"{len(fields)} fields where the header has {len(header)}")
         else:
@@ -233,9 +243,10 @@ def _read_parquet(path: Path) -> MappedRows:
     datasets, parquet = (require(name, "data", "a Parquet file") for name in ("datasets", "pyarrow.parquet"))
     try:
         there = parquet.read_metadata(path).num_rows  # the next line refuses a file without rows
-        return MappedRows({None: datasets.Dataset.from_parquet(str(path))} if there else {})
+        parts = {None: datasets.Dataset.from_parquet(str(path))} if there else {}
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
+    return MappedRows(parts, path)
 
 
 def _read_datasets(path: Path) -> MappedRows:
@@ -246,17 +257,17 @@ def _read_datasets(path: Path) -> MappedRows:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
-    return split_rows(saved)
+    return split_rows(saved, path)
 
 
-def split_rows(found: Any) -> MappedRows:
+def split_rows(found: Any, path: str | Path) -> MappedRows:
     """Return the rows of a data set, with the column `split` if it has several that a problem may name.
 
     Others, as the examples for prompts of MBPP, are left out beside these; a single one says nothing about its rows.
     """
     parts = found if isinstance(found, dict) else {None: found}
     parts = {split: part for split, part in parts.items() if split in NAMED_SPLITS} or parts
-    return MappedRows(parts if len(parts) > 1 else dict(zip([None], parts.values(), strict=False)))
+    return MappedRows(parts if len(parts) > 1 else dict(zip([None], parts.values(), strict=False)), path)
 
 
 _READERS: dict[str, Callable[[Path], Iterable[PlacedRow]]] = {

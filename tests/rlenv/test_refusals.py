@@ -372,12 +372,14 @@ def test_a_damaged_folder_of_another_library_is_named_in_one_line(tmp_path):
 def test_files_of_other_libraries_are_refused_by_row(tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", None]}), tmp_path / "b.parquet")
+    latin = pyarrow.array([b"\xe9"], pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"], "more": latin}), tmp_path / "d.parquet")
     DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
     other = {name: Dataset.from_dict({"prompt": ["a"]}) for name in ("extra", "more")}
     DatasetDict(other).save_to_disk(tmp_path / "other")
     (tmp_path / "folder").mkdir()
     found = {"a.parquet": "no rows", "b.parquet": "row 2", "set": "no rows", "other": "row 1 of 'extra'"}
-    found |= {"folder": "cannot be read", "x.jsonl": "no file"}
+    found |= {"folder": "cannot be read", "x.jsonl": "no file", "d.parquet": "Invalid UTF8"}
     os.mkfifo(tmp_path / "p.csv")
     found["p.csv"] = "pipe"
     for name, part in found.items():
