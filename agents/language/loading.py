@@ -6,7 +6,7 @@ A configuration and a class are checked before the weights are read. `self_check
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -38,6 +38,7 @@ ADAPTER_BASE = "base"  # there: its base model, if that has no name
 
 RECURRENT = {"conv", "linear_attention", "hybrid", "hybrid_sliding"}  # transformers' names of kinds of layers
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+DEQUANTIZED = ("fp8", "mxfp4")  # kinds of quantized weights that transformers can read in full precision
 
 
 def model_folder(spec: Any) -> Any:
@@ -129,7 +130,10 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
         ValueError: if the model does not exist or is not supported, or its files are damaged or do not hold exactly its
             tensors.
     """
-    find_config(spec)  # before the weights are read
+    config = find_config(spec)  # before the weights are read
+    if quantized := quantized_as(config):
+        config.quantization_config["dequantize"] = True
+        options["config"] = config
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
@@ -138,7 +142,7 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
             f"the weights of model {str(spec)!r} are a pickle that is damaged or holds more than tensors, which is "
             "never executed; convert them to safetensors"
         ) from error
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(
             f"the weights of model {str(spec)!r} cannot be read: {first_line(error)}; a model folder holds config.json "
             "and the whole weights, as `save_pretrained` writes them"
@@ -148,6 +152,8 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     parts = [f"{len(names)} {kind} ({', '.join(sorted(names)[:3])})" for kind, names in wrong.items() if names]
     if parts:
         raise ValueError(f"the weights of model {str(spec)!r} do not fit {type(model).__name__}: {', '.join(parts)}")
+    if quantized:
+        model._weight_conversions = None  # those of the quantized file: `save_pretrained` would write its scales again
     for weight in model.parameters():
         weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
     return model
@@ -240,6 +246,22 @@ def check_config(config: PretrainedConfig) -> None:
     if model_class is None:
         raise _unsupported(config, "is not a causal language model of transformers")
     check_class(model_class, config)
+    _check_precision(config, DEQUANTIZED)
+
+
+def quantized_as(config: PretrainedConfig) -> str | None:
+    """Return the kind of quantized weights that a configuration declares, such as "gptq"; None if it declares none."""
+    declared = config.to_dict().get("quantization_config")
+    kind = (declared or {}).get("quant_method")
+    return str(getattr(kind, "value", kind)) if declared else None
+
+
+def _check_precision(config: PretrainedConfig, allowed: Sequence[str] = ()) -> None:
+    if (kind := quantized_as(config)) and kind not in allowed:
+        raise ValueError(
+            f"the weights of this {config.model_type!r} model are quantized ({kind}), so they cannot be trained; use "
+            "the model that they were made from"
+        )
 
 
 def check_class(model_class: type[PreTrainedModel], config: PretrainedConfig) -> None:
@@ -269,6 +291,7 @@ def check_model(model: PreTrainedModel, vocab_size: int, max_length: int) -> Non
             "model's own tokenizer, or resize the model's embedding"
         )
     check_class(type(model), model.config)
+    _check_precision(model.config)
     if config._attn_implementation not in ATTENTION:
         raise ValueError(
             f"unknown attention {config._attn_implementation!r} of model type {model_type(model)!r}; "

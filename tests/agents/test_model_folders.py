@@ -13,12 +13,13 @@ from architectures import InDouble
 from diagonal import slow
 from gguf_files import write_gguf
 from identity_checks import check_law
+from safetensors.torch import load_file, save_file
 from tiny_models import ALPHABET, CONTEXT, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlenv.agents import RLOO, Reinforce, make_envs
 from rlenv.agents.language import gguf
-from rlenv.agents.language.loading import find_config
+from rlenv.agents.language.loading import find_config, load_model
 from rlenv.agents.policies import presets, tokenizer_of
 from rlenv.tokenizer import character_tokenizer, train_tokenizer
 
@@ -117,6 +118,10 @@ REFUSED = {  # made by, the error
         lambda path: folder_with(path, model_type="somebodys"),
         r"unknown model .*allowed: tiny, small, base, smollm2, a folder, a GGUF file or a model id .*somebodys",
     ),
+    "quantized": (
+        lambda path: folder_with(path, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128}),
+        r"the weights of this 'llama' model are quantized \(gptq\), so they cannot be trained; use the model that ",
+    ),
     "images": (
         lambda path: folder_with(path, model_type="vit"),
         r"'vit' is not a causal language model of transformers; supported: ",
@@ -133,6 +138,21 @@ def test_a_folder_that_cannot_be_used_is_refused_in_one_line(name, tmp_path):
     line = str(refusal.value)
     assert "\n" not in line and len(line) < 500, line
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_in_fp8_is_read_and_saved_in_full_precision(tmp_path):
+    folder_with(tmp_path, quantization_config={"quant_method": "fp8", "weight_block_size": [16, 16]})
+    wanted, written = load_file(tmp_path / "model.safetensors"), {}
+    for name in wanted:
+        if "_proj." in name:
+            written[name], rows_and_columns = (wanted[name] / 2).to(torch.float8_e4m3fn), wanted[name].shape
+            written[f"{name}_scale_inv"] = torch.full([-(-size // 16) for size in rows_and_columns], 2.0)
+            wanted[name] = written[name].float() * 2
+    save_file(wanted | written, tmp_path / "model.safetensors", {"format": "pt"})
+    for folder in (tmp_path, tmp_path / "again"):
+        model = load_model(folder, 10, 20, None)
+        torch.testing.assert_close(model.state_dict(), wanted, rtol=0, atol=0)
+        model.save_pretrained(tmp_path / "again")
 
 
 def test_code_beside_a_model_of_a_known_type_is_not_needed_and_not_run(tmp_path):
