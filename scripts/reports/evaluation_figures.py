@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,13 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], equal: Sequence
         seed: of the bootstrap.
     """
     judged = [row for row in rows if row["status"] == "ok"]
-    groups = by_problem(judged)
-    rates = {problem: float(np.mean([row["success"] for row in group])) for problem, group in groups.items()}
     counted = [parts for row in judged if "instructions" in (parts := row.get("parts", {}))]
     if instructions := sum(parts["instructions"] for parts in counted):
         figures = figures | {"instruction_success": sum(parts["followed"] for parts in counted) / instructions}
-    if without := len(by_problem(rows)) - len(rates):
+    if without := len(by_problem(rows)) - len(by_problem(judged)):
         figures = figures | {"unjudged_problems": without}
     return figures | {
-        "success_interval": list(_bounds(rates, equal, seed)),
+        "success_interval": list(_bounds([(row["problem"], row["success"]) for row in judged], equal, seed)),
         "truncated_share": float(np.mean([row["truncated"] for row in judged])),
     }
 
@@ -77,18 +75,18 @@ def _majority(group: Sequence[Row], k: int) -> float:
 
 
 def _with_bounds(values: Mapping[int, float], equal: Sequence[int], seed: int) -> dict[str, Any]:
-    low, high = _bounds(values, equal, seed)
+    low, high = _bounds(values.items(), equal, seed)
     problems = len({equal[problem] for problem in values})
     return {"value": float(np.mean(list(values.values()))), "low": low, "high": high, "problems": problems}
 
 
-def _bounds(values: Mapping[int, float], equal: Sequence[int], seed: int) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of values by problem.
+def _bounds(values: Iterable[tuple[int, float]], equal: Sequence[int], seed: int) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of values, over problems, of which some may have more values than others.
 
     Equal problems are resampled together: the second greedy answer to a problem says nothing new.
     """
     together: dict[int, list[float]] = {}
-    for problem, value in values.items():
+    for problem, value in values:
         together.setdefault(equal[problem], []).append(value)
     sums, counts = np.array([(sum(each), len(each)) for each in together.values()]).T
 

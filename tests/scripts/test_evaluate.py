@@ -62,6 +62,9 @@ def test_figures_count_verdicts():
     failed = row(2, None, False, truncated=True, status="error")
     cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], range(3), 0)
     assert cut == {"a": 1, "unjudged_problems": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
+    uneven = [row(0, "1", True)] * 8 + [row(n, "1", False) for n in range(1, 5)]  # others of theirs failed
+    low, high = with_intervals({}, uneven, range(5), 0)["success_interval"]
+    assert low <= 8 / 12 <= high, "success_rate, which it is beside, is of episodes"
 
 
 def test_an_interval_is_over_different_problems_however_often_each_was_asked():
