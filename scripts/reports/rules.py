@@ -186,7 +186,7 @@ def hard_start(run: History) -> bool:
     first, paid = run[HELD_OUT], run["eval/mean_reward"]
     from_parts = paid.first - first.first >= HARD  # wrong answers earn a part, which teaches, too
     hard = len(first) > 0 and first.updates[0] == 0 and first.first < HARD and not from_parts
-    return hard and not run.success.end >= LEARNED
+    return run.is_text and hard and not run.success.end >= LEARNED  # control has no warm start, and often begins so
 
 
 @rule(

@@ -106,6 +106,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "groups that get equal as problems are solved": ("", text({EQUAL: line(0.4, 1)})),
     "nothing right before training": ("hard-start", text(NEVER_RIGHT)),
     "wrong answers that earn a part": ("", text(NEVER_RIGHT | {"eval/mean_reward": sparse({0: 0.05})})),
+    "no success before training in control": ("", History(CONTROL | NEVER_RIGHT, MOUNTAIN)),
     "a hard start that is overcome": ("", text({HELD_OUT: sparse({0: 0, 200: 0.9})})),
     "90 % cut off": ("cut-off", text({CUT: flat(0.9)})),
     "90 % cut off, which earn a part": ("cut-off", text({REWARD: flat(0.1), SUCCESS: flat(0), CUT: flat(0.9)})),
