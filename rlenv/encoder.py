@@ -254,7 +254,10 @@ class Encoder:
 
     def _outside(self, what: str, text: str) -> ValueError:
         outside = [c for c in dict.fromkeys(text) if self._unknown in self.ids([c])[0]]
-        return ValueError(f"{what} {shown(text)} has characters outside the tokenizer's alphabet: {outside}")
+        if outside:
+            return ValueError(f"{what} {shown(text)} has characters outside the tokenizer's alphabet: {outside}")
+        words = [word for word in dict.fromkeys(text.split()) if self._unknown in self.ids([word])[0]]
+        return ValueError(f"{what} {shown(text)} has words that the tokenizer cannot spell: {shown(words)}")
 
 
 class SkeletonEncoder:

@@ -132,7 +132,9 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
                 f"tokenizer {str(spec)!r} cannot be loaded: {first_line(error).rstrip('.')}; {how}"
             ) from error
     if getattr(tokenizer, "eos_token_id", None) is None:
-        raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
+        name = type(spec).__name__ if spec is tokenizer else repr(str(spec))
+        how = "name one as eos_token, in its tokenizer_config.json"
+        raise ValueError(f"tokenizer {name} has no end-of-sequence token: an answer could never end; {how}")
     return tokenizer
 
 

@@ -17,7 +17,9 @@ from rlenv._checks import first_line
 from ..policies import tokenizer_of
 from .loading import base_of, find_config, has_adapter, model_folder
 
-FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
+FILES = (  # one is enough
+    "tokenizer_config.json", "tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt"
+)  # fmt: skip
 
 
 def with_tokenizer(env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:

@@ -122,6 +122,10 @@ REFUSED = {  # made by, the error
         lambda path: folder_with(path, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128}),
         r"the weights of this 'llama' model are quantized \(gptq\), so they cannot be trained; use the model that ",
     ),
+    "a damaged tokenizer of Mistral": (
+        lambda path: (folder_with(path), (path / "tekken.json").write_text("{}")),
+        r"the tokenizer of the model .* cannot be loaded: ",
+    ),
     "images": (
         lambda path: folder_with(path, model_type="vit"),
         r"'vit' is not a causal language model of transformers; supported: ",

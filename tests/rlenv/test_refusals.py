@@ -13,7 +13,7 @@ from chat_families import chatml, qwen3
 from datasets import Dataset, DatasetDict
 from dialogues import Echoing, Talker
 from refused import check_refused, row
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rlenv import trl
@@ -170,6 +170,12 @@ def tokenizer_without_end(tokenizer=None):
     return load_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a"))), "")
 
 
+def tokenizer_of_whole_words():
+    backend = Tokenizer(models.WordPiece({"a": 0, "b": 1, "?": 2, ".": 3}, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="?", eos_token=".")
+
+
 def tokenizer_that_reads_e_as_its_end(text):
     vocabulary = {token: index for index, token in enumerate(["<", "e", ">", "<e", "<e>"])}
     backend = Tokenizer(models.BPE(vocabulary, [("<", "e"), ("<e", ">")]))
@@ -224,13 +230,16 @@ ROWS = [
     row(task, {"problems": {"a", "b"}}, "problems", "got a set", "sorted(...)"),
     row(task, {"problems": None}, "Silent", "--problems"),
     row(task, {"problems": ["ax"], "tokenizer": character_tokenizer("abc")}, "prompt 'ax'", "alphabet", "'x'"),
+    row(
+        task, {"problems": ["a ab"], "tokenizer": tokenizer_of_whole_words()}, "prompt 'a ab'", "cannot spell", "['ab']"
+    ),
     row(task, {"prompt_template": "{q}"}, "prompt_template", "file"),
     row(task, {"long_prompts": "cut"}, "long_prompts 'cut'", "error", "skip"),
     row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
     *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in ("259", "100001", "2e3")),
     row(task, {"tokenizer": "train:2000"}, "'train:2000'", "pass train:"),
     row(character_tokenizer, {"alphabet": ""}, "alphabet"),
-    row(tokenizer_without_end, {}, "end-of-sequence token"),
+    row(tokenizer_without_end, {}, "end-of-sequence token", "eos_token"),
     row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),
     row(task, {"stop_tokens": [5]}, "stop token 5", "0 to 4"),
     *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "")),
