@@ -144,5 +144,5 @@ def test_the_gradient_check_takes_modules_of_the_usual_precision():
 def test_an_optimizer_of_ones_own_is_refused_in_several_processes(monkeypatch):
     agent = agent_of(OwnOptimizer)
     monkeypatch.setattr("rlenv.agents.training.learned.processes.size", lambda: 2)
-    with pytest.raises(ValueError, match=r"OwnOptimizer has an optimizer of its own.* 2 processes"):
+    with pytest.raises(ValueError, match=r"OwnOptimizer has another optimizer.* 2 processes"):
         train_too(agent)
