@@ -25,6 +25,8 @@ from .rollout import Batch, Rollout
 from .training.agent import Agent
 from .training.callbacks import as_callback
 
+MOST_PREFIXES = 10_000  # of a world
+
 
 @dataclass(frozen=True)
 class World:
@@ -58,6 +60,8 @@ class World:
         """The states S, each a prefix of tokens, shortest first."""
         found: list[tuple[int, ...]] = [()]
         for prefix in found:  # grows
+            if len(found) + self.tokens > MOST_PREFIXES:
+                raise ValueError(f"{self} has more than {MOST_PREFIXES} prefixes; take fewer tokens, steps or turns")
             longer = ((*prefix, token) for token in range(self.tokens))
             found += [sequence for sequence in longer if not self.ends(sequence)[1]]
         return found

@@ -279,12 +279,20 @@ class _Case:
 
 
 def _size(world: World | None, episodes: int | None, group_size: int) -> tuple[World, int]:
-    """Return the world and the number of episodes: of two groups if that is not too much, else of one."""
-    if episodes is not None:
-        return world or WORLD, episodes
+    """Return the world and the number of episodes: of two groups if that is not too much, else of one.
+
+    Raises:
+        ValueError: if a given world or number of episodes is too much.
+    """
     worlds, most = (WORLDS, ENOUGH) if world is None else ((world,), MOST_ROLLOUTS)
     sizes = [(each, groups * group_size) for groups in (2, 1) for each in worlds]
-    return next((size for size in sizes if len(size[0].completions) ** size[1] <= most), sizes[-1])
+    if episodes is not None:
+        sizes, most = [(world or WORLD, episodes)], MOST_ROLLOUTS
+    digits = math.log(most) + TOLERANCE  # a power may be too long for memory
+    fitting = [size for size in sizes if size[1] * math.log(len(size[0].completions)) <= digits]
+    if not fitting and most == MOST_ROLLOUTS:
+        _check_count(MOST_ROLLOUTS + 1)
+    return fitting[0] if fitting else sizes[-1]
 
 
 def _samples_again(agent: Agent, world: World) -> bool:

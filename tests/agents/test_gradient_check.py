@@ -106,6 +106,8 @@ class Lucky(RLOO):
     [
         (DAPO, {"max_rounds": 2}, "30 rollouts.*max_rounds"),
         (RLOO, {"episodes": 3, "world": SMALL}, "group_size=2 does not divide"),
+        *((RLOO, {"world": World(*size)}, "prefixes; take fewer") for size in ((10**9, 1), (10, 9))),
+        *((RLOO, each, "30 rollouts") for each in ({"episodes": 10**18}, {"world": World(2, 99, end=0)})),
         (RLOO, {"rewards": [1] * 4}, "the true gradient is 0"),
         (RLOO, {"rewards": [0, 1]}, "4 answers.*got 2"),
         (Distillation, {}, "Distillation learns from a teacher"),
