@@ -243,7 +243,7 @@ def _read_parquet(path: Path) -> MappedRows:
     datasets, parquet = (require(name, "data", "a Parquet file") for name in ("datasets", "pyarrow.parquet"))
     try:
         there = parquet.read_metadata(path).num_rows  # the next line refuses a file without rows
-        parts = {None: datasets.Dataset.from_parquet(str(path))} if there else {}
+        parts: dict[str | None, Any] = {None: datasets.Dataset.from_parquet(str(path))} if there else {}
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
     return MappedRows(parts, path)
