@@ -157,7 +157,11 @@ class ControlPolicy(Policy):
 
     @override
     def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
-        """Return the wanted quantities [N, T]; an entropy without a closed form is 0."""
+        """Return the wanted quantities [N, T].
+
+        Raises:
+            ValueError: for the entropy of squashed actions, which is not known.
+        """
         obs, actions = map_obs(rollout.existing, rollout.observations), rollout.existing(rollout.actions)  # [M, ...]
         if self.is_categorical:
             theirs = reference._logits(obs).log_softmax(-1) if reference is not None and "kl" in want else None
@@ -172,8 +176,12 @@ class ControlPolicy(Policy):
         if "log_probs" in want:
             found["log_probs"] = distribution.log_prob(actions)
         if "entropy" in want:
-            entropies = distribution.entropy()
-            found["entropy"] = torch.zeros(len(actions), device=actions.device) if entropies is None else entropies
+            if (entropies := distribution.entropy()) is None:
+                raise ValueError(
+                    "ent_coef has no effect on squashed actions, whose entropy has no closed form; use ent_coef=0, or "
+                    "policy_kwargs without squash_output"
+                )
+            found["entropy"] = entropies
         if "kl" in want and reference is not None:
             divergence = kl_divergence(distribution, reference.net.get_distribution(obs))
             found["kl"] = divergence.reshape(len(actions), -1).sum(1)

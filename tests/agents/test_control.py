@@ -86,6 +86,9 @@ def test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability():
         assert space.contains(action)
     agent.learn(total_episodes=4)
     assert weights_digest(agent.policy.frozen_copy()) == weights_digest(agent.policy), "also of one with held noise"
+    agent.ent_coef = 0.1
+    with pytest.raises(ValueError, match="ent_coef has no effect on squashed actions, whose entropy has"):
+        agent.learn(total_episodes=4)
 
 
 def rows_of(observations):
