@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return a path as its text, and a single number of numpy or torch as Python's own.
+
+    Raises:
+        TypeError: for any other object, as `json.dumps(default=plain)` needs it.
+    """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"JSON holds no {type(value).__name__}")
 
 
 def read_table(file: Path) -> dict[str, Any]:

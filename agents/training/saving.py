@@ -11,6 +11,8 @@ import torch
 from gymnasium import spaces
 from safetensors.torch import save_file
 
+from rlenv._json import plain
+
 from .. import processes
 from ..errors import DivergedError
 from ..files import new_folder, seal
@@ -85,7 +87,7 @@ def write(
             kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
     try:
-        said = json.dumps(facts, indent=2)
+        said = json.dumps(facts, default=plain, indent=2)
     except TypeError:  # the environment was made with objects, and has to be passed to load()
         said = json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
     tensors: dict[str, torch.Tensor] = {}

@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from rlenv._json import plain
 from rlenv._setting import Setting
 from rlenv._settings import WithSettings, declared_by
 from rlenv.agents.algorithms.options import SETTINGS
@@ -275,12 +276,17 @@ def overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(value: Any) -> Any:
-    """Return a value as config.json has it: a path as its text, an object or function of Python as its name."""
+    """Return a value as config.json has it: a path as its text, a number of numpy as Python's, an object or function of Python as its name."""
     if isinstance(value, Mapping):
         return {str(name): written(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [written(each) for each in value]
-    return value if isinstance(value, PLAIN) else named(value)
+    if isinstance(value, PLAIN):
+        return value
+    try:
+        return written(plain(value))
+    except TypeError:
+        return named(value)
 
 
 def named(value: Any) -> str:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from rlenv.agents import Agent
 
 
-OBJECTS = ("agent", "verifier", "problems", "tools", "tokenizer")  # that Python may pass, and config.json only names
+# What Python may pass objects in, and how config.json names these; <answer> is a text.
+OBJECTS = ("agent", "verifier", "problems", "tools", "tokenizer", "verifier_kwargs", "env_kwargs")
+_OBJECT = re.compile(r"<[\w.<>]+\.[\w.<>]+>")
 
 
 class Name(click.ParamType):
@@ -76,9 +78,9 @@ def objects_in(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     values += [(name, value, f"settings={{{name!r}: ...}}") for name, value in settings.items()]
     found = dict[str, tuple[str, str]]()
     for name, value, how in values:
-        for each in value if isinstance(value, list) else [value]:
-            if str(each)[:1] == "<":
-                found.setdefault(name, (str(each), how))
+        table = value if isinstance(value, Mapping) else dict(enumerate(value if isinstance(value, list) else [value]))
+        for each in filter(_OBJECT.fullmatch, map(str, table.values())):
+            found.setdefault(name, (each, how))
     return found
 
 

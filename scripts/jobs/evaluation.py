@@ -13,6 +13,7 @@ from typing import Any
 import click
 import torch
 
+from rlenv._checks import in_one_line
 from rlenv.agents import Rollout, SampledPolicy, processes
 from rlenv.agents.training.evaluation import evaluate as evaluate_policy
 from rlenv.task import TextGenTask
@@ -52,6 +53,8 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
     config = with_task(config)
     if not config.runs:
         raise ValueError("runs is empty: name a run folder, a checkpoint or a model")
+    if wrong := [run for run in config.runs if not isinstance(run, (str, Path))]:
+        raise ValueError(f"runs must be folders or names, got {in_one_line(wrong[0])}; name its folder: run.folder")
     if config.out is not None and len(config.runs) > 1:
         raise ValueError(
             f"--out is one file, but there are {len(config.runs)} runs; leave it out, and each gets its own"

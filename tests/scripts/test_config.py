@@ -121,18 +121,30 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     assert more.result["episodes"] == 8 and more.result["updates"] == 2
 
 
-def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
+def test_numbers_of_numpy_are_no_objects_of_python(tmp_path):
+    few = {**SMALL, "verifier_kwargs": {"digits": np.int64(1)}, "sft_steps": 0, "env_kwargs": {"first_problem": np.int8(3)}}
+    few["settings"] = {"group_size": np.int64(2), "kl_coef": np.float32(0.5), "episodes_per_update": 4}
+    rlenv.train(rlenv.TrainConfig(**few, log_dir=tmp_path / "run"))
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert [kept["verifier_kwargs"], kept["env_kwargs"]] == [{"digits": 1}, {"first_problem": 3}]
+    assert (kept["group_size"], kept["kl_coef"]) == (2, 0.5)
+    assert rlenv.train(rlenv.TrainConfig(resume=tmp_path / "run", episodes=12)).result["updates"] == 3
+    assert rlenv.evaluate(rlenv.EvaluateConfig(runs=tmp_path / "run", episodes=2, device="cpu"))
+
+
+def test_a_resumed_run_asks_for_a_function_among_the_settings_and_arguments(tmp_path):
     def rate(progress):
         return 0.1 + 0.1 * progress
 
     few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 0, "report": False, "device": "cpu"}
     agent = PPO.config(clip_range=rate, episodes_per_update=2, num_envs=2)
-    first = rlenv.train(rlenv.TrainConfig(agent=agent, log_dir=tmp_path / "run", **few))
+    world = {"sutton_barto_reward": rate}
+    first = rlenv.train(rlenv.TrainConfig(agent=agent, env_kwargs=world, log_dir=tmp_path / "run", **few))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["clip_range"].endswith(".rate>")
     more = {"resume": tmp_path / "run", "timesteps": 128}
-    with pytest.raises(ValueError, match=r"clip_range.*settings=\{'clip_range': \.\.\.\}"):
+    with pytest.raises(ValueError, match=r"env_kwargs.*clip_range.*settings=\{'clip_range': \.\.\.\}"):
         rlenv.train(rlenv.TrainConfig(**more))
-    again = rlenv.train(rlenv.TrainConfig(**more, settings={"clip_range": rate}))
+    again = rlenv.train(rlenv.TrainConfig(**more, env_kwargs=world, settings={"clip_range": rate}))
     assert again.agent.clip_range is rate and again.result["updates"] > first.result["updates"]
 
 
@@ -262,6 +274,7 @@ REFUSED = {  # the job, its config, and what the error says
     ),
     "a table": (rlenv.train, {"seed": 3}, r"train takes TrainConfig\(.*, got \{'seed': 3\}$"),
     "the config of another job": (rlenv.sft, rlenv.TrainConfig(seed=3), "SftConfig.*, got TrainConfig"),
+    "no folder": (rlenv.evaluate, rlenv.EvaluateConfig(runs=["a", {}]), r"got \{\}; name its folder: run\.folder"),
     "an evaluation of nothing": (rlenv.evaluate, rlenv.EvaluateConfig(runs=[], device="cpu"), "runs is empty"),
 }
 
