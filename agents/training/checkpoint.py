@@ -120,7 +120,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 f"{str(theirs)!r} is of stable-baselines3, which cannot be continued here: use it there, or train anew "
                 "(docs/stable-baselines3.md)"
             )
-        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {AGENT}")
+        inside = path / "checkpoint"  # of a run folder
+        hint = f"; load {str(inside)!r}" if (inside / AGENT).is_file() else ""
+        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {AGENT}{hint}")
     facts = read_facts(path)
     for file in path.rglob("*"):
         if file.suffix in _PICKLES:

@@ -276,7 +276,7 @@ def overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(value: Any) -> Any:
-    """Return a value as config.json has it: a path as its text, a number of numpy as Python's, an object or function of Python as its name."""
+    """Return a value as config.json has it: numbers of numpy as Python's, paths as texts, other objects by name."""
     if isinstance(value, Mapping):
         return {str(name): written(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -240,6 +240,9 @@ def test_loading_what_is_no_checkpoint_says_so(tmp_path):
     for name, said in {"missing": "is not a checkpoint", "": "is not a checkpoint", **others}.items():
         with pytest.raises(ValueError, match=said):
             ReinforceBaseline.load(tmp_path / name)
+    pole().save(tmp_path / "run" / "checkpoint")
+    with pytest.raises(ValueError, match=r"run' is not a checkpoint.* load '.*run/checkpoint'$"):
+        ReinforceBaseline.load(tmp_path / "run")
 
 
 CHANGED = dict.fromkeys(("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs"), False)

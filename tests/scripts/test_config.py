@@ -122,7 +122,8 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
 
 
 def test_numbers_of_numpy_are_no_objects_of_python(tmp_path):
-    few = {**SMALL, "verifier_kwargs": {"digits": np.int64(1)}, "sft_steps": 0, "env_kwargs": {"first_problem": np.int8(3)}}
+    few = {**SMALL, "sft_steps": 0, "verifier_kwargs": {"digits": np.int64(1)}}
+    few |= {"env_kwargs": {"first_problem": np.int8(3)}}
     few["settings"] = {"group_size": np.int64(2), "kl_coef": np.float32(0.5), "episodes_per_update": 4}
     rlenv.train(rlenv.TrainConfig(**few, log_dir=tmp_path / "run"))
     kept = json.loads((tmp_path / "run" / "config.json").read_text())
