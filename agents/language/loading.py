@@ -246,7 +246,7 @@ def check_config(config: PretrainedConfig) -> None:
     if model_class is None:
         raise _unsupported(config, "is not a causal language model of transformers")
     check_class(model_class, config)
-    _check_precision(config, DEQUANTIZED)
+    check_precision(config, DEQUANTIZED)
 
 
 def quantized_as(config: PretrainedConfig) -> str | None:
@@ -256,7 +256,16 @@ def quantized_as(config: PretrainedConfig) -> str | None:
     return str(getattr(kind, "value", kind)) if declared else None
 
 
-def _check_precision(config: PretrainedConfig, allowed: Sequence[str] = ()) -> None:
+def check_precision(config: PretrainedConfig, allowed: Sequence[str] = ()) -> None:
+    """Refuse quantized weights.
+
+    Args:
+        config: of the model.
+        allowed: kinds that are not refused.
+
+    Raises:
+        ValueError: naming the kind.
+    """
     if (kind := quantized_as(config)) and kind not in allowed:
         raise ValueError(
             f"the weights of this {config.model_type!r} model are quantized ({kind}), so they cannot be trained; use "
@@ -291,7 +300,7 @@ def check_model(model: PreTrainedModel, vocab_size: int, max_length: int) -> Non
             "model's own tokenizer, or resize the model's embedding"
         )
     check_class(type(model), model.config)
-    _check_precision(model.config)
+    check_precision(model.config)
     if config._attn_implementation not in ATTENTION:
         raise ValueError(
             f"unknown attention {config._attn_implementation!r} of model type {model_type(model)!r}; "

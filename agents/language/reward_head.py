@@ -17,7 +17,7 @@ from rlenv._json import read_table
 from ..policies.base import seeded_weights
 from ..policies.presets import PRESETS
 from .adapters import NAME, Adapter, adapt, adapted_layers, library
-from .loading import ADAPTER_CONFIG, base_of, has_adapter, model_folder, name_of
+from .loading import ADAPTER_CONFIG, base_of, check_precision, has_adapter, model_folder, name_of
 from .sizes import preset_config
 
 
@@ -104,6 +104,7 @@ def _read_model(spec: str | Path, trained: Path | None) -> Any:
     logging.set_verbosity_error()  # it would report the new head as missing
     try:
         config = AutoConfig.from_pretrained(str(trained or spec), num_labels=1, trust_remote_code=False)
+        check_precision(config)
         model, report = AutoModelForSequenceClassification.from_pretrained(str(spec), config=config, **options)
     except (OSError, ValueError) as error:
         raise ValueError(f"model {str(spec)!r} cannot be made a reward model: {first_line(error)}") from error

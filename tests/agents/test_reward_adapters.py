@@ -136,3 +136,7 @@ def test_the_trunk_is_that_of_the_language_model(tmp_path):
         make_reward_model(tmp_path / "model", 999, 16, PAD)
     with pytest.raises(ValueError, match="model 'nowhere' cannot be made a reward model: "):
         make_reward_model("nowhere", 10, 16, PAD)
+    made.config.quantization_config = {"quant_method": "fp8"}
+    made.config.save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"cannot be made a reward model: .* are quantized \(fp8\)"):
+        make_reward_model(tmp_path / "model", 10, 16, PAD)
