@@ -224,6 +224,11 @@ def test_the_id_of_the_training_brings_its_arguments(monkeypatch):
     assert agent.env.task.split == "train" and not agent.env.closed
     with pytest.raises(ValueError, match="is for the id of an environment"):
         agent.evaluate(agent.env, 2, env_kwargs={"split": "test"})
+    with pytest.raises(ValueError, match="é"):  # by the tokenizer of the policy, which has no such character
+        agent.evaluate("TextGen-v0", 1, env_kwargs={"problems": ["é="], "test_fraction": 0.0})
+    for env, said in (("CartPole-v1", "observation space Box"), (text_envs(1), "action space Discrete")):
+        with pytest.raises(ValueError, match=f"the {said}.* is not that of the policy"):
+            agent.evaluate(env, 1)
     agent.set_env("TextGen-v0", env_kwargs={**TEXT, "split": "test"})
     assert agent.group_size == 2 and agent.env.task.split == "test"
     other = pole(env_kwargs={"sutton_barto_reward": True})
