@@ -24,7 +24,7 @@ from .chat import Chat, control_tokens, written_calls
 from .encoder import BLOCK, CUT, STOP, STRING, Encoder
 from .forms import LONGEST, Form, Limits
 from .problems import Problems, Prompt, turns_of
-from .tokenizer import decode, stop_token_ids
+from .tokenizer import decode, stop_token_ids, vocabulary_size
 
 MOST_AT_LOAD = 20_000  # problems whose prompts are encoded when they are loaded, which takes seconds
 DEFAULT_PROMPT_TOKENS = 1024
@@ -81,7 +81,7 @@ class Encoding:
         self._limit(declared, limits)
         self.max_turns, self.max_reply_tokens = 1, 0
         self._limit_dialogues(declared, limits)
-        self.vocab_size = len(tokenizer)
+        self.vocab_size = vocabulary_size(tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),

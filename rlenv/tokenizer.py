@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,16 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
     return tokenizer
 
 
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return V, one more than the largest id; `len(tokenizer)` is less if some ids have no token."""
+    return _size_of(tokenizer, len(tokenizer))
+
+
+@lru_cache(maxsize=4)
+def _size_of(tokenizer: PreTrainedTokenizerBase, count: int) -> int:
+    return max([count - 1, *tokenizer.get_vocab().values()]) + 1  # takes 0.1 s for 150,000 tokens
+
+
 def decode(
     tokenizer: PreTrainedTokenizerBase, completions: Sequence[Sequence[int]], hidden: Collection[int] = ()
 ) -> list[str]:
@@ -167,7 +178,7 @@ def stop_token_ids(
             generation_config.json that cannot be read.
     """
     found = [tokenizer.eos_token_id, end_of_turn, *_of_checkpoint(tokenizer.name_or_path)]
-    known = [token for token in found if token is not None and token < len(tokenizer)]
+    known = [token for token in found if token is not None and token < vocabulary_size(tokenizer)]
     several = [asked] if isinstance(asked, (str, int)) else list(asked)
     return tuple(dict.fromkeys([*known, *(_token(tokenizer, each) for each in several)]))
 
@@ -193,9 +204,9 @@ def _of_checkpoint(source: str) -> list[int]:
 
 def _token(tokenizer: PreTrainedTokenizerBase, stop: Any) -> int:
     if _is_id(stop):
-        if stop < len(tokenizer):
+        if stop < (size := vocabulary_size(tokenizer)):
             return stop
-        raise ValueError(f"stop token {stop} is outside the vocabulary; allowed: 0 to {len(tokenizer) - 1}")
+        raise ValueError(f"stop token {stop} is outside the vocabulary; allowed: 0 to {size - 1}")
     if not isinstance(stop, str) or not stop:
         raise ValueError(f"a stop token must be the text or the id of a token, got {shown(stop)}")
     whole = tokenizer.get_vocab().get(stop)

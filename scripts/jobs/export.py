@@ -16,7 +16,7 @@ from rlenv.agents.language.loading import has_adapter
 from rlenv.agents.policies import text_spaces
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.reward_model import make_reward_model, merged, save_reward_model
-from rlenv.tokenizer import load_tokenizer
+from rlenv.tokenizer import load_tokenizer, vocabulary_size
 
 from ..reports.model_card import write_card
 from ..run.folder import BEST, MODEL, RunFolder, check_place, checkpoint_of, reward_model_of
@@ -70,7 +70,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     if not (model / "tokenizer_config.json").is_file():
         raise ValueError(f"{held} tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it")
     tokenizer = load_tokenizer(model, "")
-    policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
+    policy: Any = saved.policy.load(*text_spaces(vocabulary_size(tokenizer)))
     ends = GenerationConfig.from_pretrained(model).eos_token_id  # the model of an adapter has those of its base
     policy.tokenizer, policy.stop_token_ids = tokenizer, tuple(ends if isinstance(ends, list) else [ends])
     return partial(policy.export, merge=merge)
@@ -81,7 +81,7 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
     if not merge and not has_adapter(source):
         raise ValueError("this reward model has no adapter to write alone; omit --adapter")
     tokenizer = load_tokenizer(source, "")
-    model = make_reward_model(source, len(tokenizer), 0, None)
+    model = make_reward_model(source, vocabulary_size(tokenizer), 0, None)
 
     def fill(target: Path) -> None:
         save_reward_model(merged(model) if merge else model, target)

@@ -26,7 +26,7 @@ from rlenv.agents.training.reward_model import (
 )
 from rlenv.encoder import Encoder
 from rlenv.preference_pairs import encode_pairs, load_pairs, split_pairs
-from rlenv.tokenizer import load_tokenizer
+from rlenv.tokenizer import load_tokenizer, vocabulary_size
 from rlenv.verifiers.builtin.reward_model import CHAT
 from rlenv.verifiers.conversation import text_of
 
@@ -108,7 +108,7 @@ def _prepared(config: RewardModelConfig) -> tuple[Any, Any, Any, Any]:
     longest = max(len(row) for part in rows for side in part for row in side)
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
     lora = {name: getattr(config, name) for name in ADAPTER}
-    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, config.seed, **lora).to(device)
+    model = make_reward_model(spec, vocabulary_size(tokenizer), longest + ROOM, pad, config.seed, **lora).to(device)
     setattr(model.config, CHAT, chat)
     limit = getattr(model.config, "max_position_embeddings", None) or longest
     cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts

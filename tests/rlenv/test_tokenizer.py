@@ -38,6 +38,15 @@ def digits(pad):
     return tokenizer
 
 
+def holed():
+    """Return a tokenizer of characters without tokens for some ids, whose end token is beyond its number of tokens."""
+    state = json.loads(character_tokenizer(DIGITS).backend_tokenizer.to_str())
+    state["model"]["vocab"]["<eos>"] = 40
+    state["added_tokens"] = []
+    backend = Tokenizer.from_str(json.dumps(state))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
+
+
 def pairs(post_processor=None):
     """A tokenizer whose tokens are not characters: "12" and "46" are one token each, and also two."""
     vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", *DIGITS, "12", "46"])}
@@ -70,7 +79,9 @@ def test_any_text_survives_and_has_no_control_token(tokenizer, text):
     assert decode(task.encoding.tokenizer, prompt.tokens) == decode(task.encoding.tokenizer, answer) == text
 
 
-@pytest.mark.parametrize("tokenizer", [digits("<eos>"), digits(None), pairs(), character_tokenizer("=+9876543210")])
+@pytest.mark.parametrize(
+    "tokenizer", [digits("<eos>"), digits(None), pairs(), holed(), character_tokenizer("=+9876543210")]
+)
 def test_any_tokenizer_can_be_answered_in_and_padding_with_the_end_token_ends_nothing(tokenizer):
     env = TextGenVectorEnv(2, tokenizer=tokenizer, **SUM)
     observation, _ = env.reset(seed=0)
