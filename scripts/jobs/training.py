@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ class TrainedRun:
         agent: as it is after training.
         result: what `rlenv train --json` prints: counts, the evaluations before and after, failures.
         samples: held-out episodes of the last evaluation, for text.
+        curve: the columns of progress.csv, a value per log entry: metrics by name, NaN for missing ones.
         report: the page about the run; None without one.
         signal: the number of the signal that ended it early; 0 for none.
     """
@@ -54,13 +54,9 @@ class TrainedRun:
     agent: Agent
     result: dict[str, Any]
     samples: list[dict[str, Any]] = field(repr=False)
+    curve: dict[str, np.ndarray] = field(repr=False, compare=False)
     report: Path | None
     signal: int
-
-    @cached_property
-    def curve(self) -> dict[str, np.ndarray]:
-        """The columns of progress.csv, a value per log entry: metrics by name, NaN for missing ones."""
-        return RunFolder(self.folder).log
 
     @property
     def resume_command(self) -> str:
@@ -103,7 +99,8 @@ def train(config: TrainConfig) -> TrainedRun:
                 result = job.do()
         folder.write(RESULT, result)
         report = folder.path / REPORT if config.report and _report(folder.path) else None
-        return TrainedRun(run.path, config, agent, result, job.shown_samples, report, interrupt.signal)
+        # Another run may overwrite the folder, and Python change the directory that it is in.
+        return TrainedRun(run.path, config, agent, result, job.shown_samples, run.log, report, interrupt.signal)
 
 
 def plan(config: TrainConfig) -> None:

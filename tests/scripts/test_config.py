@@ -45,6 +45,7 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     assert json.loads(json.dumps(again_read, default=str)) == kept[0]
     assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
     assert "samples" not in repr(trained), "a notebook shows the last value of a cell: thousands of tokens"
+    (tmp_path / "python" / "progress.csv").unlink()  # as another run in the same folder does
     assert trained.curve["time/episodes"][-1] == 8
     logged = {file: file.read_bytes() for file in trained.folder.rglob("*") if file.is_file()}
     assert trained.agent.learn(total_episodes=8, reset_num_timesteps=False).num_episodes == 16
