@@ -191,8 +191,9 @@ def _saved_settings(folder: Path, head: tuple[str, ...]) -> Any:
         config, plain = peft.PeftConfig.from_pretrained(str(folder)), vars(peft.LoraConfig())
     others = {name: value for name, value in vars(config).items() if value and name not in _PLAIN}
     refused = [name for name, value in others.items() if value != plain.get(name)]
-    if str(config.init_lora_weights).lower() not in _KEEP_THE_BASE:
-        refused.append(f"init_lora_weights={config.init_lora_weights!r}, which changes the base; let peft convert it")
+    begun = getattr(config, "init_lora_weights", None)  # of LoRA's configs alone
+    if str(begun).lower() not in _KEEP_THE_BASE:
+        refused.append(f"init_lora_weights={begun!r}, which changes the base; let peft convert it")
     if refused or config.modules_to_save not in (None, list(head)):
         what = ", ".join(refused) or "modules_to_save"
         raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")

@@ -270,6 +270,10 @@ def change_config(**entries):
 
 UNFIT = {  # what happens to the adapter's folder, what the line says
     "kind": (change_config(use_dora=True), "is not supported: use_dora; supported: plain LoRA"),
+    "method": (
+        lambda adapter: peft.LoHaConfig(base_model_name_or_path=str(adapter.parent / "base")).save_pretrained(adapter),
+        "is not supported: peft_type, .*; supported: plain LoRA",
+    ),
     "start": (change_config(init_lora_weights="pissa"), "init_lora_weights='pissa', which changes the base; let peft"),
     "missing": (lambda adapter: (adapter / adapters.WEIGHTS).unlink(), "cannot be read"),
     "shape": (change_config(r=3), "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A"),
