@@ -193,7 +193,7 @@ def _of_checkpoint(source: str) -> list[int]:
         return []
     try:
         config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path!r} cannot be read: {first_line(error)}") from error
     ends = config.get("eos_token_id") if isinstance(config, dict) else None
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]

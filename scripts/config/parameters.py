@@ -104,7 +104,7 @@ class KeyValue(click.ParamType):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         try:
             parsed = json.loads(literal)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # also a number of too many digits
             return key, literal
         return key, literal if self.text and not isinstance(parsed, str) else parsed
 

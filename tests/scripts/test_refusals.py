@@ -27,6 +27,7 @@ train --verifier exact --verifier=arith | --verifier twice =0.5
 train --agent reinforce-base | reinforce-baseline
 train --agent-arg gamma=0.9 | gamma option
 train --agent ppo --agent-arg clip_range | KEY=VALUE
+train --verifier-arg digits={nested} | digits [[[[
 train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --episodes 0 | --episodes 'at least 1'
@@ -183,6 +184,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(line, named, inputs, text_
         "sums": "--problems sums.jsonl --column prompt=question --column answer=target",
         "pole_env": "--env CartPole-v1",
         "surrogate": "\udcff",
+        "nested": "[" * 100_000,
     }
     arguments = shlex.split(line.format(text=text_run, pole=pole_run, **words))
     if arguments[0] in ("train", "sft", "compare", "reward-model") and not {"--log-dir", "--resume"} & {*arguments}:

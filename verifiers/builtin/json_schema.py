@@ -156,7 +156,7 @@ def _loaded(path: str | Path) -> Any:
         if Path(path).exists() and not Path(path).is_file():  # a pipe would keep everybody waiting
             raise ValueError("it is a folder, pipe or device")
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema: {error}") from error
 
 
