@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from gymnasium import spaces
 from safetensors.torch import save_file
 
-from rlenv._json import plain
+from rlenv._json import plain, read_table
 
 from .. import processes
 from ..errors import DivergedError
-from ..files import new_folder, seal
+from ..files import MANIFEST, new_folder, seal
 from ..fsdp import has_part
 from ..policies import Policy
 from ..policies.base import weights_digest
@@ -80,7 +81,7 @@ def write(
         DivergedError: if the policy's weights are not finite; nothing is written then.
         TypeError: for any other value in `training`, with the names that lead to it.
     """
-    if path.exists() and not (path / AGENT).is_file() and (path.is_file() or any(path.iterdir())):
+    if path.exists() and not _is_checkpoint(path) and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
     for name, weight in policy.named_parameters():
         if not weight.isfinite().all():
@@ -102,6 +103,13 @@ def write(
                 (folder / name).mkdir()
                 part.save(folder / name)
         seal(folder)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Tell whether a folder is a checkpoint, perhaps a damaged one, of which only the manifest says that it was."""
+    with suppress(ValueError, TypeError):
+        return (path / AGENT).is_file() or AGENT in read_table(path / MANIFEST).get("sha256", ())
+    return False
 
 
 def functions_of(agent: Any) -> list[str]:
