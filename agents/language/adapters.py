@@ -160,7 +160,8 @@ def adapt(
     for name, layer in adapted_layers(model):
         plain = isinstance(layer.base_layer, (nn.Linear, Conv1D)) and not layer.lora_variant
         if not plain or list(layer.lora_A) != [NAME]:
-            raise ValueError(f"the adapter of {name} is not supported; supported: one plain LoRA of linear layers")
+            supported = "one plain LoRA of linear layers; name such layers (lora_targets, --lora-targets)"
+            raise ValueError(f"the adapter of {name} is not supported; supported: {supported}")
         for part in (layer.lora_A, layer.lora_B):  # float32 of peft on a 16-bit base; the optimizer keeps its own
             part.to(layer.base_layer.weight.dtype)
     adapter = Adapter(model.eval(), base_name, head)

@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 from agent_kinds import PASSES, fitting, is_taught, with_teacher
+from architectures import ARCHITECTURES
 from continued import everything, run
 from diagonal import slow
 from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
@@ -283,6 +284,14 @@ UNFIT = {  # what happens to the adapter's folder, what the line says
         "the base model '.*base' of .* is gone; put it",
     ),
 }
+
+
+@pytest.mark.filterwarnings("ignore:The following:RuntimeWarning")  # of peft, which takes them for experts
+def test_layers_with_the_names_of_experts_are_not_adapted():
+    (deepseek,) = (each for each in ARCHITECTURES if each.name == "DeepSeek-V3")
+    with pytest.raises(ValueError, match=r"mlp\.experts is not supported; .*; name such layers .*--lora-targets"):
+        policy_on(deepseek.model(), lora_rank=2)
+    assert policy_on(deepseek.model(), lora_rank=2, lora_targets="o_proj").adapter is not None
 
 
 def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path):
