@@ -204,7 +204,7 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
         kind, parse = "YAML", partial(yaml.load, Loader=Loader)
     try:
         table = parse(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError) as error:  # !!bool x is a KeyError
         reason = " ".join(str(error).split())  # YAML's messages have several lines
         raise ValueError(f"{path} is not a valid {kind} file: {reason}") from error
     if not isinstance(table, dict):

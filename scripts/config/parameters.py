@@ -32,6 +32,8 @@ def read(one: Setting, value: Any) -> Any:
         kept = value if no_value(value) else one.read(value)
     except click.BadParameter as error:  # of a type of click
         raise ValueError(f"{one.name}: {error.message}") from error
+    except RecursionError:
+        raise ValueError(f"{one.name} contains itself, or is nested too deeply") from None
     if reason := no_value(kept):
         raise ValueError(f"{one.name} {reason}")
     return kept

@@ -127,6 +127,9 @@ def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path, m
     asked = (folder, "--verifier", "exact", "--problems", file, "--max-new-tokens", 4, "--device", "cpu")
     monkeypatch.chdir(folder)
     assert "4 episodes of 3 problems" in done("evaluate", ".", *asked[1:]).stdout, "the folder in which one is"
+    (tmp_path / "rows.json").write_text(json.dumps({"problems": sums}))
+    listed = (folder, "--verifier", "exact", "--config", tmp_path / "rows.json", *asked[-4:])
+    assert "4 episodes of 3 problems" in done("evaluate", *listed).stdout
     assert result_of(*asked, "--episodes", 1)["problems"] == 1
     sampled = result_of(folder, "--verifier-arg", "digits=1", "--verifier-arg", "levels=1", "--episodes", 100)
     assert sampled["problems"] < 30, "100 episodes of 20 sums"

@@ -44,6 +44,8 @@ train --config list.yaml | table
 train --config lists.yaml | lists.yaml 'agent-arg must be a table'
 train --config value.yaml | value.yaml seed [1]
 train --config code.yaml | YAML constructor
+train --config tag.yaml | tag.yaml maybe
+train --config itself.yaml | itself.yaml verifier-arg itself
 train --dry-run --config twice.yaml | twice.yaml 'seed' twice
 train --dry-run --config twice.json | twice.json 'clip_range' twice
 train --dry-run --config alike.yaml | alike.yaml learning_rate twice
@@ -146,6 +148,8 @@ def write_inputs(folder):
         "list.yaml": "- 1\n",
         "lists.yaml": "agent-arg: [clip_range=0.3]\n",
         "value.yaml": "seed: [1]\n",
+        "tag.yaml": "seed: !!bool maybe\n",
+        "itself.yaml": "verifier-arg: &table {digits: [*table]}\n",
         "twice.yaml": "seed: 1\nagent: ppo\nseed: 2\n",
         "twice.json": '{"settings": {"clip_range": 0.1, "clip_range": 0.2}}',
         "alike.yaml": "learning-rate: 1e-3\nlearning_rate: 1e-4\n",
