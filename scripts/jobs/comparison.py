@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import click
 import torch
 
+from rlenv._checks import in_one_line
 from rlenv._json import read_table
 from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock
@@ -78,12 +79,14 @@ def compare(config: CompareConfig) -> Comparison:
     return Comparison(study.folder, report, files, failed)
 
 
-def _agents(names: str) -> list[str]:
+def _agents(names: Any) -> list[str]:
     """Return the agents of a comma-separated list.
 
     Raises:
-        ValueError: for an unknown name, with the closest match, or a repeated one.
+        ValueError: for an unknown name, with the closest match, or a repeated one; for a class.
     """
+    if not isinstance(names, str):
+        raise ValueError(f"agents must be names, such as grpo or file.py:MyAgent, got {in_one_line(names)}")
     if names.strip() == "all":
         return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
     chosen = [name.strip() for name in names.split(",")]

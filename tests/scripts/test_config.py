@@ -259,6 +259,7 @@ REFUSED = {  # the job, its config, and what the error says
         rlenv.TrainConfig(agent="rloo", settings={"learning_rat": 1.0}, **SMALL),
         r"'learning_rat'; did you mean 'learning_rate'\?.*kl_coef",
     ),
+    "a class for other processes": (rlenv.compare, rlenv.CompareConfig(agents=[RLOO]), "agents must be names.*RLOO"),
     "an object for other processes": (
         rlenv.compare,
         rlenv.CompareConfig(agents="rloo", episodes=8, verifier=len),
