@@ -250,6 +250,8 @@ class ProblemStream:
                 yield problem
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
         remedy = "if all prompts are alike, override split_key"
+        if self.test_fraction in (0, 1):
+            remedy = "0 and 1 leave one split empty; for a run without an evaluation, pass --eval-episodes 0"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}; {remedy}")
 
     def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Iterator[Problem | Prompt]:

@@ -275,7 +275,7 @@ ROWS = [
     row(single, {"max_turns": 9}, "max_turns=9", "Arith"),
     *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
-    row(stream, {"split": "test", **ALL}, "none was in the test split", "(test_fraction=0.0)", "split_key"),
+    row(stream, {"split": "test", **ALL}, "none was in the test split", "(test_fraction=0.0)", "0 and 1 leave"),
     row(stream, {"encode": lambda problems: [None] * len(problems)}, "10000 problems", "train", "short enough"),
     *(row(task, {"test_fraction": value}) for value in (-0.1, float("nan"))),
     *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", ["train"])),
