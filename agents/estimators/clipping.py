@@ -33,10 +33,8 @@ def clipped_ratio(
         high: the ratio may rise to 1 + high, 0 to 1.
         most: δ, above 1 + high; None for no bound.
     """
-    ratio = (log_probs - old_log_probs.detach()).exp()
-    advantages = advantages.detach()
-    bounded = ratio if most is None else ratio.clamp(max=most)
-    return torch.minimum(bounded * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+    # Clipped before the exponential: the gradient of a clipped ratio beyond floats would be 0 times infinity.
+    return clipped_log_ratio(log_probs, old_log_probs, advantages, low, high, most).exp() * advantages.detach()
 
 
 def is_clipped(
@@ -65,11 +63,11 @@ def clipped_log_ratio(
 ) -> torch.Tensor:
     """Return the logarithm of the ratio by which `clipped_ratio` multiplies A_t; see there for the arguments.
 
-    min(log ρ_t, log(1 + high)) where A_t > 0, else max(log ρ_t, log(1 - low))                 (arXiv:2507.20673)
+    min(log ρ_t, log(1 + high)) where A_t ≥ 0, else max(log ρ_t, log(1 - low))                 (arXiv:2507.20673)
     """
     log_ratio = log_probs - old_log_probs.detach()
     bounded = log_ratio if most is None else log_ratio.clamp(max=math.log(most))
-    return log_ratio.clamp(max=math.log1p(high)).where(advantages > 0, bounded.clamp(min=math.log1p(-low)))
+    return log_ratio.clamp(max=math.log1p(high)).where(advantages >= 0, bounded.clamp(min=math.log1p(-low)))
 
 
 def weighted_log_prob(

@@ -50,9 +50,14 @@ def _gate(
     log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, positive: float, negative: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return σ(τ (ρ - 1)) and τ, both [N, T]."""
-    moved = (log_probs - old_log_probs.detach()).expm1()  # ρ - 1
+    moved = _finite(log_probs - old_log_probs.detach()).expm1()  # ρ - 1
     temperature = torch.full_like(advantages, negative).masked_fill(advantages > 0, positive)
     return torch.sigmoid(temperature * moved), temperature
+
+
+def _finite(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return logarithms of finite ratios, the largest in place of larger ones: 0 times infinity is NaN."""
+    return log_ratio.clamp(max=math.floor(math.log(torch.finfo(log_ratio.dtype).max)))
 
 
 def moved_too_far(
@@ -104,8 +109,7 @@ def gamma_kernel(
         good: k and λ of episodes with an advantage of at least 0.
         bad: of the others.
     """
-    most = math.floor(math.log(torch.finfo(log_ratio.dtype).max))  # whose W is finite: 0 times inf is NaN
-    excess = log_ratio.clamp(max=most).expm1()  # W - 1
+    excess = _finite(log_ratio).expm1()  # W - 1
     for_good, for_bad = ((k * log_ratio - decay * excess).exp() for k, decay in (good, bad))
     return for_bad.where(advantages < 0, for_good)
 

@@ -22,7 +22,8 @@ from rlenv.agents.estimators.baselines import (
     leave_one_out,
     optimal_token,
 )
-from rlenv.agents.estimators.gates import gamma_kernel, largest
+from rlenv.agents.estimators.clipping import clipped_ratio
+from rlenv.agents.estimators.gates import gamma_kernel, largest, soft_gate
 from rlenv.agents.estimators.kl import k3
 from rlenv.agents.estimators.mismatch import MODES, importance_weights
 from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
@@ -184,6 +185,14 @@ def test_the_kernel_of_a_ratio_beyond_floats_is_that_of_its_logarithm(k, decay, 
     (slope,) = torch.autograd.grad(found[:, 0].sum(), log_ratio)  # of W^k exp(λ (1 - W)): (k - λ W) times itself
     ratios = torch.tensor([[math.exp(min(w, 700))] for w in log_ratio.flatten().tolist()], dtype=torch.float64)
     assert torch.allclose(slope.double(), (k - decay * ratios) * expected[:, :1].double(), rtol=1e-4, atol=0)
+
+
+def test_a_ratio_beyond_floats_has_no_gradient_where_it_is_clipped():
+    log_ratio, advantages = torch.full((1, 3), 800.0, requires_grad=True), torch.tensor([[1.0, 0.0, -1.0]])
+    compared = log_ratio, torch.zeros(1, 3), advantages
+    for found in (clipped_ratio(*compared, 0.2, 0.2, most=3.0), soft_gate(*compared, 1.0, 1.05)):
+        (slope,) = torch.autograd.grad(found.sum(), log_ratio)
+        assert found.isfinite().all() and not slope.any()
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 8])
