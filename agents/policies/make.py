@@ -37,9 +37,9 @@ def check_name(spec: Any) -> None:
     """Refuse a misspelled policy name before it is looked up as a model id.
 
     Raises:
-        ValueError: if `spec` is close to one of `NAMES` but neither one of them nor a folder.
+        ValueError: if `spec` is close to one of `NAMES` but neither one of them nor a file, folder or id of an owner.
     """
-    if isinstance(spec, str) and spec not in (*NAMES, *PACKAGED) and not Path(spec).is_dir():
+    if isinstance(spec, str) and spec not in (*NAMES, *PACKAGED) and "/" not in spec and not Path(spec).exists():
         close = difflib.get_close_matches(spec, (*NAMES, *PACKAGED), n=1, cutoff=0.7)
         if close:
             raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")

@@ -260,6 +260,7 @@ MEANT = [  # policy, environment, settings; what is named
     ("MlpPolcy", "CartPole-v1", {}, ("'MlpPolcy'", "'MlpPolicy'")),
     ("tny", "TextGen-v0", {"env_kwargs": ARITH}, ("'tny'", "'tiny'")),
     ("./nowhere", "TextGen-v0", {"env_kwargs": ARITH}, ("'./nowhere'", "allowed: tiny")),
+    ("me/tiny", "TextGen-v0", {"env_kwargs": ARITH}, ("'me/tiny'", "allowed: tiny")),  # an id, which is not misspelled
     ("tiny", "CartPole-v1", {}, ("language model", "observations")),
     ("MlpPolicy", "CartPoel-v1", {}, ("CartPole",)),
     ("MlpPolicy", 3, {}, ("an environment is an id",)),
