@@ -28,7 +28,8 @@ _format_warning = warnings.formatwarning
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """Return the line and the exit code for an error of the user or the disk; None for a bug, here or in a library."""
-    if isinstance(error, ValueError) and _module(error).split(".")[0] == PACKAGE:
+    modules = (_module(error), type(error).__module__)  # a future raises what a worker's call did
+    if isinstance(error, ValueError) and any(name.split(".")[0] == PACKAGE for name in modules):
         return str(error), USER
     if isinstance(error, RuntimeError):
         from rlenv.agents import DivergedError, EngineError, VerifierError  # already imported if raised

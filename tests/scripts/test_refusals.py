@@ -101,6 +101,7 @@ evaluate papers | papers 'run folder' --verifier
 evaluate {text} --temperature 0.5 | --temperature --samples
 evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
+evaluate {text} {sums} --split train --verifier my.py:many --verifier-workers 1 --episodes 2 | many 99 rewards
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} {pole} --out new.jsonl | --out 2
 evaluate {pole} --samples 2 | --samples CartPole-v1
@@ -139,7 +140,8 @@ def write_inputs(folder):
     for name, rows in tables.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {
-        "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n",
+        "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n"
+        "def many(completions):\n    return [0.0] * 99\n",
         "typo.json": '{"lerning_rate": 1e-3}',
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
