@@ -95,6 +95,7 @@ def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_rig
     assert {len(number) for number in numbers} == {arguments["digits"]}
     assert set(symbols) <= set(arguments["operators"])
     assert verifier.verify(problem, problem.answer + more).reward == float(not more)
+    assert verifier.verify(Problem(problem.prompt), more).status == "error", "a list of prompts has no answers"
     assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
 
 

@@ -55,6 +55,8 @@ class Arith(Verifier):
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
+        if not problem.answer:  # of a list of prompts alone
+            return Verdict(0.0, status="error", reason="the problem has no reference answer")
         return RIGHT if completion == problem.answer else WRONG
 
     def split_key(self, problem: Problem) -> str:
