@@ -114,7 +114,7 @@ class Judge:
             return self.pool.verify_batch(problems, completions)
         try:
             return checked(self.verifier, self.verifier.verify_batch(problems, completions), len(completions))
-        except Exception as error:  # whatever a plugin raises
+        except (Exception, SystemExit) as error:  # whatever a plugin raises
             verdict = self._verdict_on(error)
             if len(completions) == 1:
                 return [verdict]
@@ -178,10 +178,10 @@ class Judge:
             if out_of_budget:
                 return Reply(verdict=verdict_without_budget(exchange.partner))
             return reply_to(exchange.partner, exchange.turns[-1])
-        except Exception as error:  # whatever a plugin raises
+        except (Exception, SystemExit) as error:  # whatever a plugin raises
             return Reply(verdict=self._verdict_on(error))
 
-    def _verdict_on(self, error: Exception) -> Verdict:
+    def _verdict_on(self, error: Exception | SystemExit) -> Verdict:
         """Return the verdict that stands for an exception; raise it unless errors are flagged."""
         if not self.flag_errors or isinstance(error, MiscountError):
             raise error

@@ -4,6 +4,7 @@ Verifiers of local classes go to worker processes by value, which then need not 
 """
 
 import math
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -276,6 +277,8 @@ def test_a_bug_of_the_verifier_is_not_swallowed_unless_errors_are_flagged():
     assert env.step([2])[0]["length"].tolist() == [2], "its episode is over"
     [verdict] = Judge(Broken(), flag_errors=True)([SUM], ["46"])
     assert verdict.status == "error" and verdict.reason.startswith("HostileError (test_late.py:")
+    [verdict] = Judge(FunctionVerifier(lambda completions: sys.exit(3)), flag_errors=True)([SUM], ["46"])
+    assert verdict.reason.startswith("SystemExit: 3 (test_late.py:"), "it ends the program of nobody"
 
 
 def test_replies_are_asked_for_together_and_the_end_of_the_process_waits_for_none_that_was_given_up():
