@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,8 +27,10 @@ def read(one: Setting, value: Any) -> Any:
     Raises:
         ValueError: in one line, for a value that is not allowed.
     """
-    if type(one.checked_by) is click.Path and not isinstance(value, (str, Path, type(None))):
-        raise ValueError(f"{one.name} must be a path, got {value!r}")
+    if type(one.checked_by) is click.Path and value is not None:
+        if not isinstance(value, (str, Path)):
+            raise ValueError(f"{one.name} must be a path, got {value!r}")
+        value = os.path.expanduser(value)  # noqa: PTH111 (unlike pathlib's, it keeps ~name of no user)
     try:
         kept = value if no_value(value) else one.read(value)
     except click.BadParameter as error:  # of a type of click

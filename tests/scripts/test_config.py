@@ -70,16 +70,18 @@ def test_a_run_that_begins_again_makes_the_environment_of_its_options_whether_th
     assert made[0] == made[1]
 
 
-def test_values_of_a_file_are_read_as_they_are_meant(tmp_path):
+def test_values_of_a_file_are_read_as_they_are_meant(tmp_path, monkeypatch):
     """Numbers need no point, names may look like numbers, and a list of layers is what peft takes."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     path = tmp_path / "job.yaml"
     numbers = "settings: {learning_rate: 1e-3, kl_coef: 5E-2, gamma: +1e+0, adam_eps: 1.5e-6}\nepisodes: '8'\n"
-    texts = "cue: '1e3'\nmodel: 7\ncolumn: {answer: 1}\nlora_targets: [q_proj, v_proj]\n"
+    texts = "cue: '1e3'\nmodel: 7\ncolumn: {answer: 1}\nlora_targets: [q_proj, v_proj]\nlog_dir: ~/run\n"
     path.write_text(numbers + texts)
     config = rlenv.TrainConfig.from_file(path)
     assert config.settings == {"learning_rate": 0.001, "kl_coef": 0.05, "gamma": 1.0, "adam_eps": 1.5e-6}
     assert (config.episodes, config.cue, config.model, config.columns) == (8, "1e3", "7", {"answer": "1"})
     assert config.lora_targets == rlenv.TrainConfig(lora_targets=["q_proj", "v_proj"]).lora_targets == "q_proj,v_proj"
+    assert config.log_dir == tmp_path / "run" == rlenv.SftConfig(log_dir="~/run").log_dir
 
 
 def test_the_settings_of_an_agent_are_checked_before_it_is_made():
