@@ -333,6 +333,8 @@ def context_limits(config: PretrainedConfig) -> list[tuple[int, str]]:
         limits.append((config.window_size, "local attention"))
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
         limits.append((config.attention_chunk_size, "chunked attention"))
+    if config.model_type == "moshi":  # whose plain pass reads beyond it
+        limits.append((config.sliding_window, "sliding window"))
     return limits
 
 

@@ -15,6 +15,7 @@ from transformers import (
     Gemma3nTextConfig,
     GPTNeoConfig,
     Llama4TextConfig,
+    MoshiConfig,
     Phi3Config,
     RobertaConfig,
 )
@@ -52,13 +53,17 @@ def chunked(chunk):
     return Llama4TextConfig(**FOUR, **kinds, head_dim=4, intermediate_size_mlp=32, num_local_experts=2)
 
 
+def moshi(window):
+    return MoshiConfig(**FOUR, sliding_window=window, ffn_dim=64, head_dim=4)
+
+
 def model_of(config):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-EDGES = {"gpt_neo": gpt_neo, "phi3": longrope, "llama4_text": chunked}  # supported within so many tokens
+EDGES = {"gpt_neo": gpt_neo, "phi3": longrope, "llama4_text": chunked, "moshi": moshi}  # the most tokens they take
 REFUSED = {  # made by, why
     "roberta": (lambda: RobertaConfig(**PADDED), "differ"),
     "roberta ": (lambda: RobertaConfig(**MASKED), "fails"),
@@ -101,7 +106,7 @@ def test_attention_that_cannot_read_a_forest_is_refused_before_supervised_traini
         Reinforce(model, text_envs(2), device="cpu")
 
 
-@pytest.mark.parametrize("name", [slow("bert"), slow("gpt_neo"), "phi3", slow("llama4_text")])
+@pytest.mark.parametrize("name", [slow("bert"), slow("gpt_neo"), "phi3", slow("llama4_text"), slow("moshi")])
 def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
     config = BertConfig(**MASKED) if name == "bert" else EDGES[name](LENGTH)
     envs = text_envs(8, group_size=8)
