@@ -137,10 +137,19 @@ class Talks(Verifier):
         return Verdict(1.0)
 
 
-def test_output_counts_for_the_completion_that_it_came_with(judged):
-    too_much = str(worker.OUTPUT_LIMIT + 1)
-    verdicts = judged(Talks(), [str(worker.OUTPUT_LIMIT), "0", *[too_much, "0"] * 4])
-    assert [verdict.status for verdict in verdicts] == ["ok", "ok", *["error", "ok"] * 4]
+@pytest.mark.parametrize("limit", [9, worker.OUTPUT_LIMIT])
+def test_output_counts_for_the_completion_that_it_came_with(judged, limit, monkeypatch):
+    """Also if the answer is there before the output was read."""
+    answer = worker.Worker._answer
+
+    async def late(asked):
+        time.sleep(0.1)  # so that the loop reads nothing
+        return await answer(asked)
+
+    monkeypatch.setattr(worker.Worker, "_answer", late)
+    monkeypatch.setattr(worker, "OUTPUT_LIMIT", limit)
+    verdicts = judged(Talks(), [str(limit), "0", str(limit + 1), "0"])
+    assert [verdict.status for verdict in verdicts] == ["ok", "ok", "error", "ok"]
 
 
 def frame(body, length=None):
