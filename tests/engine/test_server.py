@@ -75,7 +75,7 @@ def test_prefixes_of_older_weights_are_not_read(server, salted):
         assert largest(trained(agent)) < 1e-4
         return
     ask, same = agent.player.engine._ask, {"cache_salt": "of all weights"}
-    agent.player.engine._ask = lambda path, body=None: ask(path, body | same if "generate" in path else body)
+    agent.player.engine._ask = lambda path, body, *more: ask(path, body | same if "generate" in path else body, *more)
     with pytest.raises(EngineError, match="also after the weights were sent again"):
         trained(agent)
     assert agent.num_updates == 1
@@ -112,15 +112,15 @@ def test_a_server_that_is_killed_and_started_again_costs_one_rollout(server):
     agent = made(server, patience=200.0, shape=PADDED)
     trained(agent, 1)
     engine, left = agent.player.engine, iter(range(EPISODES + 3))  # in the middle of the second round
-    answer = engine._answer
+    ask = engine._ask
 
-    def answering(request):
-        if next(left, None) == EPISODES:
+    def asking(path, *more):
+        if "generate" in path and next(left, None) == EPISODES:
             server.kill()
             server.start()
-        return answer(request)
+        return ask(path, *more)
 
-    engine._answer = answering
+    engine._ask = asking
     with pytest.warns(UserWarning) as recorded:
         metrics = trained(agent, 3, reset_num_timesteps=False)
     lines = told(recorded)

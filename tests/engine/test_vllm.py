@@ -80,7 +80,7 @@ def test_the_guard_finds_planted_faults_at_the_first_update(fault, monkeypatch):
     agent = made(answers(**LONG), {"engine_kwargs": SMALL["engine_kwargs"] | {"block_size": 32}})
     trained(agent, 1)
     fault(agent.player.engine, monkeypatch)
-    with pytest.raises(EngineError, match="also after the weights were sent again"):
+    with pytest.raises(EngineError, match=r"also after the weights were sent again|the log-probability nan"):
         trained(agent, 1, reset_num_timesteps=False)
     assert agent.num_updates == 1
 
