@@ -166,8 +166,12 @@ def _scales(mean: torch.Tensor, true: torch.Tensor) -> tuple[float, ...]:
 
 def _check_count(rollouts: int) -> None:
     if rollouts > MOST_ROLLOUTS:
-        hint = "take fewer episodes, tokens or steps; with dynamic sampling, fewer max_rounds"
-        raise ValueError(f"there are more than {MOST_ROLLOUTS} rollouts: {hint}")
+        raise _too_many()
+
+
+def _too_many() -> ValueError:
+    hint = "take fewer episodes, tokens or steps; with dynamic sampling, fewer max_rounds"
+    return ValueError(f"there are more than {MOST_ROLLOUTS} rollouts: {hint}")
 
 
 def check_gradient(
@@ -291,7 +295,7 @@ def _size(world: World | None, episodes: int | None, group_size: int) -> tuple[W
     digits = math.log(most) + TOLERANCE  # a power may be too long for memory
     fitting = [size for size in sizes if size[1] * math.log(len(size[0].completions)) <= digits]
     if not fitting and most == MOST_ROLLOUTS:
-        _check_count(MOST_ROLLOUTS + 1)
+        raise _too_many()
     return fitting[0] if fitting else sizes[-1]
 
 

@@ -84,6 +84,11 @@ def objects_in(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return found
 
 
+def resume_config(name: str, run: str | Path, passed: Iterable[str]) -> str:
+    """Return the config, as Python spells it, that continues a run with objects, given how these are passed."""
+    return f"{name}(resume={str(run)!r}, {', '.join(passed)})"
+
+
 def resume_command(run: Path, config: Mapping[str, Any]) -> str:
     """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code.
 
@@ -94,8 +99,8 @@ def resume_command(run: Path, config: Mapping[str, Any]) -> str:
 
     command = "train" if "agent" in config else "sft"
     if objects := objects_in(config):
-        passed = ", ".join(how for _, how in objects.values())
-        return f"rlenv.{command}(rlenv.{command.title()}Config(resume={str(run)!r}, {passed}))"
+        call = resume_config(f"{command.title()}Config", run, (how for _, how in objects.values()))
+        return f"rlenv.{command}(rlenv.{call})"
     env = str(config.get("env_id") or "").removeprefix("rlenv:")
     named = [str(config.get("agent")), env, *map(str, config.get("tools") or ())]
     judges = [name.partition(":")[0] for name, _ in _members(str(config.get("verifier") or "arith"))]

@@ -17,7 +17,7 @@ from rlenv.agents.training.loading import named_by_checkpoint
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, Config, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
-from ..config.names import OBJECTS, agent_class, class_saved, objects_in
+from ..config.names import OBJECTS, agent_class, class_saved, objects_in, resume_config
 from ..process.progress import say
 from ..run.folder import CONFIG, RunFolder
 
@@ -47,8 +47,8 @@ def begun_config(config: R) -> R:
     objects = objects_in(kept)
     if gone := objects.keys() - objects_of(config) - config.settings.keys():
         named_there = ", ".join(f"{name} {value}" for name, (value, _) in objects.items() if name in gone)
-        passed = ", ".join(argument for name, (_, argument) in objects.items() if name in gone)
-        advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
+        passed = (how for name, (_, how) in objects.items() if name in gone)
+        advice = f"go on from Python, with {resume_config(type(config).__name__, where, passed)}"
         raise ValueError(f"{where!r} was trained with objects of Python: {named_there}; {advice}")
     for name in objects.keys() - OBJECTS:
         kept.pop(name, None)
