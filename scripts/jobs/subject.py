@@ -23,12 +23,14 @@ from rlenv.rows import digest_of
 from rlenv.task import expanded
 
 from ..config import arguments
-from ..config.configs import EvaluateConfig, PlayConfig
-from ..config.names import class_saved
+from ..config.base import read_table
+from ..config.configs import EvaluateConfig, PlayConfig, TrainConfig
+from ..config.names import OBJECTS, class_saved, objects_in
 from ..config.options import is_text
-from ..run.folder import EVALUATIONS, MODEL, NotARunError, checkpoint_of
+from ..run.folder import CONFIG, EVALUATIONS, MODEL, NotARunError, RunFolder, checkpoint_of
 
 TEXT_ENV = "TextGen-v0"
+OF_ENVIRONMENT = {*OBJECTS} - {"agent"}
 Watched = EvaluateConfig | PlayConfig
 
 
@@ -77,7 +79,8 @@ class Subject:
         if self.saved is not None:
             cls: Any = class_saved(self.saved.facts["agent"], config.trust)
             trust = bool(self.env_kwargs.get("trust", config.trust))
-            agent = cls.load(self.saved, device=config.device, env_kwargs=self.env_kwargs, trust=trust)
+            named_there = {} if self.saved.facts["env"] else {"env": self.env_id}
+            agent = cls.load(self.saved, device=config.device, env_kwargs=self.env_kwargs, trust=trust, **named_there)
             return Loaded(agent.policy, agent.device, agent.env)
         device = resolve_device(config.device, self.env_id)
         is_text, own = takes_tokenizer(self.env_id), self.env_kwargs
@@ -109,11 +112,7 @@ def find(spec: Path, config: Watched) -> Subject:
 def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     env_id, kept = saved.facts["env"], saved.facts["env_kwargs"] or {}
     if env_id is None:
-        raise ValueError(
-            f"{str(saved.path)!r} does not name its environment: it was trained on an object; in Python, use "
-            f"Agent.load({str(saved.path)!r}).evaluate(env, 100); or make a folder of its language model with "
-            "`rlenv export`, and pass that with --verifier"
-        )
+        env_id, kept = _with_objects(saved, config)
     named_by_checkpoint(env_id, {}, config.trust)
     if is_text(env_id):
         kept = expanded(**kept)
@@ -135,6 +134,28 @@ def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     else:
         arguments.env_arguments(config, env_id, {})  # refuses options of text
     return Subject(spec, saved, env_id, env_kwargs)
+
+
+def _with_objects(saved: Checkpoint, config: Watched) -> tuple[str, dict[str, Any]]:
+    """Return the environment of a run with objects of Python and its arguments, with these objects passed again.
+
+    Raises:
+        ValueError: if one of them is not passed, or the checkpoint is not of a run.
+    """
+    run, where = RunFolder(saved.path.parent), str(saved.path)
+    begun = run.config if (run.path / CONFIG).is_file() else {}
+    objects = {name: how for name, (_, how) in objects_in(begun).items() if name in OF_ENVIRONMENT}
+    passed = {name: getattr(config, name) for name in objects.keys() & config.chosen}
+    if not objects or len(passed) < len(objects):
+        again = f"EvaluateConfig(runs={str(run.path)!r}, {', '.join(objects.values())})"
+        how = f"pass it again, with {again}" if objects else f"use Agent.load({where!r}).evaluate(env, 100)"
+        raise ValueError(
+            f"{where!r} does not name its environment: it was trained on an object; in Python, {how}; or make a folder "
+            "of its language model with `rlenv export`, and pass that with --verifier"
+        )
+    named_options = {name: value for name, value in begun.items() if name not in objects_in(begun)}
+    trained = TrainConfig(**read_table(TrainConfig, named_options, str(run.path / CONFIG)) | passed)
+    return trained.env_id, arguments.env_arguments(trained, trained.env_id, trained.env_kwargs, trained.model)
 
 
 def whole_file(config: Watched, problems: Any, trained: Any = None) -> dict[str, Any]:

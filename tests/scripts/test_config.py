@@ -122,6 +122,11 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
         rlenv.TrainConfig(resume=tmp_path / "run", episodes=8, verifier=length, problems=own["problems"])
     )
     assert more.result["episodes"] == 8 and more.result["updates"] == 2
+    with pytest.raises(ValueError, match=r"pass it again, with EvaluateConfig\(.*, verifier=\.\.\., problems=\.\.\.\)"):
+        rlenv.evaluate(rlenv.EvaluateConfig(runs=tmp_path / "run", verifier=length))
+    again: dict[str, Any] = {"verifier": length, "problems": own["problems"], "runs": tmp_path / "run", "device": "cpu"}
+    (figures,) = rlenv.evaluate(rlenv.EvaluateConfig(**again)).values()
+    assert figures["problems"] == 3 and figures["mean_ep_length"] <= 3, "the split and the limits of the run"
 
 
 def test_numbers_of_numpy_are_no_objects_of_python(tmp_path):
