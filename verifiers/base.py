@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rlenv._checks import message_of
+from rlenv._checks import in_one_line, message_of
 from rlenv._status import STATUSES, Status
 
 from .conversation import Message, as_reply
@@ -22,6 +23,13 @@ REASON_LENGTH = 300  # characters
 CARRIED = SAMPLED, PROGRESS, CALLED, REPLIED = (
     "completion.token_ids", "completion.progress", "completion.calls", "completion.reply",
 )  # fmt: skip
+INSTALLED = (
+    str(Path(__file__).parents[1]),
+    str(Path(os.__file__).parent),
+    "<string>",
+    "<frozen",
+)  # code that is not the
+PACKAGES = f"{os.sep}site-packages{os.sep}"  # author's
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 INFOS = (  # at the end of an episode
     "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
@@ -34,7 +42,7 @@ class Verdict:
     """A verifier's judgement of one completion.
 
     Args:
-        reward: a finite number, also in float32.
+        reward: a finite number, also in float32; kept as a float.
         parts: named components of the reward, for logging.
         status: "ok", or why the reward is missing: "timeout" and "error" are failures of the verifier and are counted;
             "not_applicable" means that it does not judge this completion. These are not scored as 0:
@@ -44,7 +52,7 @@ class Verdict:
         success: whether it counts as solved; None if the verifier's `success_reward` decides.
 
     Raises:
-        ValueError: if the reward is not a number, NaN or beyond ±3.4e38, or for an unknown status.
+        ValueError: if the reward is not a number, NaN or beyond ±3.4e38, or a field is of another kind.
     """
 
     reward: float
@@ -54,12 +62,15 @@ class Verdict:
     success: bool | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", _reward("a verdict's reward", self.reward))
         try:
-            finite = abs(self.reward) <= MAX_REWARD
-        except TypeError:  # of a text
-            finite = False
-        if not finite:
-            raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r:.60}")
+            _ = [float(value) for value in self.parts.values()]
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"a verdict's parts must be numbers by name, got {self.parts!r:.60}") from error
+        if not isinstance(self.reason, str):
+            raise ValueError(f"a verdict's reason must be a text, got {self.reason!r:.60}: pass str(reason)")
+        if self.success not in (None, True, False):
+            raise ValueError(f"a verdict's success must be True, False or None, got {self.success!r:.60}")
         if self.status not in STATUSES:
             raise ValueError(f"unknown status {self.status!r}; allowed: {', '.join(STATUSES)}")
 
@@ -86,8 +97,7 @@ class Reply:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not abs(self.reward) <= MAX_REWARD:
-            raise ValueError(f"a reply's reward must be a finite number in float32, got {self.reward!r}")
+        object.__setattr__(self, "reward", _reward("a reply's reward", self.reward))
         for name, count in self.counts.items():
             if not isinstance(name, str) or name in INFOS or type(count) is not int:
                 allowed = f"whole numbers by names other than {', '.join(INFOS)}"
@@ -157,16 +167,36 @@ class Completion(str):
         return made
 
 
+def _reward(what: str, value: Any) -> float:
+    """Return a number, also one of numpy or torch, as a float.
+
+    Raises:
+        ValueError: for anything else, NaN, and numbers beyond float32.
+    """
+    try:
+        reward = math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # of several numbers; beyond float64
+        reward = math.nan
+    if not abs(reward) <= MAX_REWARD:
+        raise ValueError(f"{what} must be a finite number in float32, got {in_one_line(value):.60}")
+    return reward
+
+
 def describe(error: BaseException) -> str:
-    """Return an exception and the place that raised it, in one line; of unknown fields of a Verdict, the known ones."""
+    """Return an exception and the place that raised it, in one line; of unknown fields of a Verdict, the known ones.
+
+    The place is the last one outside of rlenv and installed packages, if there is one.
+    """
     text = message_of(error)
     if isinstance(error, TypeError) and text.startswith("Verdict.__init__()"):
         text += f"; the fields of a Verdict are {', '.join(one.name for one in fields(Verdict))}"
     text = " ".join(text.split())[:REASON_LENGTH]
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
+    places, traceback = [], error.__traceback__
+    while traceback is not None:
+        places.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
         traceback = traceback.tb_next
-    where = "" if traceback is None else f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    authors = [each for each in places if not (each[0].startswith(INSTALLED) or PACKAGES in each[0])]
+    where = "".join(f" ({Path(file).name}:{line})" for file, line in (authors or places)[-1:])
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 

@@ -1,9 +1,24 @@
+import json
 import math
+from decimal import Decimal
 
 import pytest
+import torch
 
 from rlenv.verifiers import Verdict, Verifier
-from rlenv.verifiers.base import checked, is_success
+from rlenv.verifiers.base import checked, describe, is_success
+
+
+def test_a_verdict_keeps_numbers_of_other_libraries_as_floats():
+    rewards = [Verdict(number).reward for number in (Decimal("0.5"), torch.tensor(0.5), True)]
+    assert rewards == [0.5, 0.5, 1.0] and set(map(type, rewards)) == {float}
+
+
+def test_an_error_is_described_with_the_line_of_the_author_and_not_with_that_of_a_library():
+    for fault in (lambda: json.loads(""), lambda: Verdict(1.0, "late"), lambda: Verdict(1.0, late=True)):
+        with pytest.raises((ValueError, TypeError)) as raised:
+            fault()
+        assert describe(raised.value).endswith(f"(test_base.py:{fault.__code__.co_firstlineno})")
 
 
 def test_success_needs_the_reward_and_a_verdict_that_was_reached():

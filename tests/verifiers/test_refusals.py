@@ -8,7 +8,9 @@ import threading
 import types
 
 import gymnasium
+import numpy as np
 import pytest
+import torch
 from dialogues import Echoing
 from openenv_servers import URL
 from programs import agent
@@ -212,6 +214,10 @@ NUMBERS = {  # one per check, and those whose bounds depend on another setting
 NO_ORDER = ({0: 1.0, 1: 0.0}, {0.0, 1.0}, frozenset({0.0, 1.0}), {0: 1.0, 1: 0.0}.keys(), bytearray(b"ab"))
 ROWS = [
     *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, -INF, 1e39, "1")),
+    *(row(Verdict, {"reward": reward}, "a verdict's reward") for reward in (np.ones(2), torch.ones(2), 1j, None)),
+    *(row(Verdict, {"reward": 0.0, "parts": parts}, "parts", repr(parts)) for parts in ("late", None, {"a": "late"})),
+    *(row(Verdict, {"reward": 0.0, "reason": reason}, "reason", repr(reason)) for reason in (None, ValueError("late"))),
+    row(Verdict, {"reward": 0.0, "success": "no"}, "success", "'no'"),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, "11")),
@@ -278,7 +284,7 @@ ROWS = [
     row(isolate, {"verifier": Arith(), "workers": -1}, "verifier_workers", "-1"),
     row(isolate, {"verifier": Arith(), "timeout": INF}, "verifier_timeout", "inf"),
     row(Isolated, {"verifier": FunctionVerifier(lambda prompts, lock=LOCK: []), "workers": 1}, "FunctionVerifier"),
-    *(row(Reply, {"content": "", "reward": reward}, "reward", "float32") for reward in (NAN, 1e39)),
+    *(row(Reply, {"content": "", "reward": reward}, "a reply's reward", "float32") for reward in (NAN, 1e39, None)),
     row(Reply, {"content": []}, "text or a list of messages"),
     row(Reply, {"content": [{"role": "assistant", "content": "x"}]}, "message 1", "'assistant'"),
     *(row(Reply, {"counts": each}, "counts") for each in ({"turns": 1}, {"a": True}, {7: 1})),
