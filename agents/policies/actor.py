@@ -89,13 +89,14 @@ def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
     """Return actions as environments take them: inside the bounds of a Box, or counted from where a space begins.
 
     Args:
-        actions: of a policy, an array or a tensor [..., *shape of an action]; discrete ones count from 0.
+        actions: of a policy, an array or a tensor [B] or [B, A]; discrete ones count from 0. A Box has any shape.
         space: of one environment.
         squashed: whether actions of a Box are between -1 and 1, and are stretched to its bounds.
     """
     like: Any = partial(torch.as_tensor, device=actions.device) if isinstance(actions, torch.Tensor) else np.asarray
     if isinstance(space, gym.spaces.Box):
         low, high = like(space.low), like(space.high)
+        actions = actions.reshape(len(actions), *space.shape)
         return (low + (actions + 1) / 2 * (high - low) if squashed else actions).clip(low, high)
     start = getattr(space, "start", 0)
     begins_elsewhere = start.any() if isinstance(start, np.ndarray) else start

@@ -49,6 +49,7 @@ _OWN = ("normalize_observations", "sde_sample_freq", "act_in_numpy")  # argument
 # What stable-baselines3's distributions keep of their last use.
 _LAST = ("distribution", "_latent_sde", "weights_dist", "exploration_mat", "exploration_matrices")
 _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
+SMALLEST = 36  # the side of an image that stable-baselines3's NatureCNN takes
 CLIP, EPS = 10.0, 1e-8  # of normalized observations, as stable-baselines3's VecNormalize has them
 
 
@@ -95,6 +96,8 @@ class ControlPolicy(Policy):
         if unused := network.keys() & {"optimizer_class", "optimizer_kwargs"}:
             its = "adam_beta1, adam_beta2, adam_eps or weight_decay"
             raise ValueError(f"policy argument {min(unused)}: the agent has the optimizer, Adam; set its {its}")
+        if network.get("use_sde") and not isinstance(action_space, spaces.Box):
+            raise ValueError(f"use_sde needs actions in a Box, got {action_space}")
         squashes = bool(network.get("squash_output"))
         if squashes and not network.get("use_sde"):
             raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")
@@ -285,11 +288,24 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
     late = [part for part in seen if np.any(getattr(part, "start", 0))]
     if late:
         raise ValueError(f"observation space {late[0]} has start={late[0].start}; supported: start=0")
+    empty = [part for part in seen if isinstance(part, spaces.Box) and (not part.shape or 0 in part.shape)]
+    if empty:
+        shape = f"observation space {empty[0]} has shape {empty[0].shape}"
+        raise ValueError(f"{shape}; an observation needs at least one number in one dimension, such as shape (1,)")
+    flat = [action_space, *(part for part in seen if isinstance(part, spaces.MultiDiscrete))]
+    tables = [part for part in flat if not isinstance(part, spaces.Box) and len(part.shape or ()) > 1]
+    if tables:
+        shown = " ".join(str(tables[0]).split())
+        raise ValueError(f"space {shown} has shape {tables[0].shape}; supported: one dimension, so flatten it")
     if isinstance(observation_space, spaces.Dict) != (name == "MultiInputPolicy"):
         other = "MlpPolicy or CnnPolicy" if name == "MultiInputPolicy" else "MultiInputPolicy"
         raise ValueError(f"{name} does not read a {type(observation_space).__name__} of observations; use {other}")
     if name == "CnnPolicy" and not is_channels_first(observation_space):
         raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
+    small = [part for part in seen if name != "MlpPolicy" and is_image_space(part) and min(part.shape[1:]) < SMALLEST]
+    if small:
+        least = f"{name} reads images of at least {SMALLEST} x {SMALLEST} pixels with channels first, Box[C, H, W]"
+        raise ValueError(f"{least}, got {small[0]}; resize, transpose or flatten it")
 
 
 def _names(kinds: tuple[type, ...]) -> str:

@@ -12,6 +12,10 @@ from ..rollout import map_obs
 
 PAID = ("rewards", "appended")  # of a step in which a slot waits, they are added to those of its last action
 
+_MADE_SINGLE = ("float64", "uint16", "uint32", "uint64")  # torch has no index_copy_ of the last three
+_IN_NUMPY = {np.dtype(name) for name in _MADE_SINGLE}
+_IN_TORCH = {getattr(torch, name) for name in _MADE_SINGLE}
+
 
 class Steps:
     """Quantities of all steps by name, each where it comes from: arrays on the host, or tensors on their device."""
@@ -88,11 +92,11 @@ def _put(noted: list[Any], cells: np.ndarray, nowhere: int, adds: bool) -> Any:
 
 
 def to_single(values: Any) -> Any:
-    """Return a tensor or an array, in which double precision becomes single."""
+    """Return a tensor or an array, in which double precision and the unsigned numbers beside bytes become single."""
     if isinstance(values, torch.Tensor):
-        return values.float() if values.dtype is torch.float64 else values
+        return values.float() if values.dtype in _IN_TORCH else values
     array = np.asarray(values)
-    if array.dtype != np.float64:
+    if array.dtype not in _IN_NUMPY:
         return array
     with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
         return array.astype(np.float32)

@@ -18,6 +18,7 @@ from rlenv.agents.training.kl_anchor import weights_digest
 from rlenv.agents.training.reward_scale import RewardScale
 
 IMAGE = spaces.Box(0.0, 1.0, (3,), np.float32)
+SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 
 
 class Listener(gym.Env):
@@ -52,20 +53,38 @@ def heard_and_chosen(agent, env):
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Discrete(3, start=5), spaces.Discrete(3, start=-4), spaces.MultiDiscrete([2, 3], start=[7, -1])],
+    [
+        spaces.Discrete(3, start=5),
+        spaces.Discrete(3, start=-4),
+        spaces.MultiDiscrete([2, 3], start=[7, -1]),
+        *(spaces.Box(-1.0, 1.0, shape) for shape in ((), (2, 3), (3, 1))),
+    ],
     ids=str,
 )
-def test_actions_begin_where_their_space_begins(space):
+def test_actions_have_the_shape_of_their_space_and_begin_where_it_begins(space):
     env = Listener(space)
     agent = agent_in(env)
     heard, chosen, rollout = heard_and_chosen(agent, env)
-    assert torch.equal(heard, chosen + torch.as_tensor(space.start))
+    if isinstance(space, spaces.Box):
+        assert torch.equal(heard, chosen.view(heard.shape).clip(-1, 1))
+    else:
+        assert torch.equal(heard, chosen + torch.as_tensor(space.start))
     assert all(space.contains(action) for action in env.heard) and len(heard.unique(dim=0)) > 2
     action, _ = agent.predict(env.reset()[0], deterministic=True)
-    assert space.contains(action)
+    assert space.contains(np.asarray(action))
     log_probs = agent.policy.evaluate(rollout)["log_probs"]
     assert_close(log_probs, rollout.log_probs, ROUNDING, "acting and training")
     agent.learn(total_episodes=4)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint64])
+def test_unsigned_numbers_are_seen_as_they_are_also_where_an_episode_is_cut_off(dtype):
+    env = gym.wrappers.TimeLimit(Listener(spaces.Discrete(2), spaces.Box(0, 60_000, (3,), dtype)), 3)
+    agent = PPO("MlpPolicy", gym.vector.SyncVectorEnv([lambda: env], autoreset_mode=SAME_STEP), device="cpu")
+    env.unwrapped.observation_space.sample = lambda: np.arange(3, dtype=dtype) + 50_000
+    rollout, _ = next(agent.updates(total_episodes=2))
+    wanted = [50_000, 50_001, 50_002]
+    assert rollout.observations[0].tolist() == [wanted] * 3 and rollout.final_observations[0].tolist() == wanted
 
 
 def test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability():

@@ -48,6 +48,7 @@ MISTYPED = {"verifier": "exact", "problems": ["1"] * 99, "max_tokens": 9}
 ONE_BY_ONE = {"verifier": lambda prompt, completions: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 SOLUTIONS = {"verifier": lambda completions, solution: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
+SMALL = spaces.Box(0, 255, (3, 8, 8), np.uint8)
 TOKENS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})
 
 
@@ -223,6 +224,12 @@ SPACES = [  # observations, actions, policy, its arguments; what is named
     (IMAGE, spaces.Box(-1, 1, (0,)), "auto", {}, ("action space Box", "(0,)", "at least one number")),
     (spaces.Dict({"a": spaces.Dict({"b": IMAGE})}), TWO, "auto", {}, ("observation space Dict", "supported")),
     (spaces.Discrete(3, start=1), TWO, "auto", {}, ("start=1", "start=0")),
+    (spaces.Box(-1, 1, ()), TWO, "auto", {}, ("observation space Box", "shape ()", "(1,)")),
+    (spaces.MultiDiscrete([[2, 3]]), TWO, "auto", {}, ("space MultiDiscrete", "(1, 2)", "one dimension")),
+    (IMAGE, spaces.MultiBinary([2, 3]), "auto", {}, ("space MultiBinary", "(2, 3)", "one dimension")),
+    (SMALL, TWO, "CnnPolicy", {}, ("CnnPolicy", "36 x 36", "(3, 8, 8)")),
+    (spaces.Dict({"a": SMALL}), TWO, "auto", {}, ("MultiInputPolicy", "36 x 36", "(3, 8, 8)")),
+    (IMAGE, TWO, "auto", {"use_sde": True}, ("use_sde", "a Box", "Discrete(2)")),
     (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, ("MultiInputPolicy",)),
     (IMAGE, spaces.Box(-1, 1, (1,)), "auto", {"squash_output": True}, ("squash_output", "use_sde=True")),
     (IMAGE, FREE, "auto", {"squash_output": True, "use_sde": True}, ("squash_output", "bounds")),
