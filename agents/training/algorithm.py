@@ -141,12 +141,12 @@ class Algorithm(AgentSettings):
         if "acting_log_probs" in rollout.extras and self.mismatch_mode is not None:
             acting, bounds = rollout.sampling_log_probs, (self.mismatch_min, self.mismatch_max)
             more["importance"] = importance_weights(rollout.log_probs, acting, steps, self.mismatch_mode, *bounds)
-        advantages = advantages.where(steps, 0)
+        precision = torch.promote_types(advantages.dtype, weights.dtype)  # for whole numbers, such as ranks
         return Batch.of(
             rollout.with_extras(**more),
             log_probs=rollout.log_probs.where(steps, 0),
-            advantages=advantages,
-            weights=weights.to(advantages.dtype),
+            advantages=advantages.where(steps, 0).to(precision),
+            weights=weights.to(precision),
         )
 
     def batches(self, batch: Batch) -> Iterator[Batch]:

@@ -128,6 +128,15 @@ def test_a_term_that_does_not_vanish_with_the_advantage_is_never_skipped():
     assert relative_error(every, update_gradient({"cls": RLOO, "group_size": 4}, rollout)) > 0.1
 
 
+def test_advantages_may_be_whole_numbers():
+    class Ranked(RLOO):
+        def advantages(self, rollout):
+            return rollout.mask.cumsum(1) * self.factor
+
+    found = [update_gradient({"cls": type("Of", (Ranked,), {"factor": factor})}, sample()) for factor in (2, 2.0)]
+    assert found[0].any() and relative_error(*found) < 1e-6
+
+
 OWN = {"surrogate": lambda self, log_probs, batch: batch.advantages * log_probs}
 IDLE = {  # whether a class may leave out rows without an advantage
     "says nothing of an inherited surrogate": (mixed(RLOO), True),
