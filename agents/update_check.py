@@ -302,7 +302,7 @@ class _Ratios:
             wanted, nothing = (_credit(agent, batch, loss) for batch in (inside, no_credit))
         found, stays = (_credit(agent, batch, agent.loss) for batch in (inside, no_credit))
         unmoved = replace(prepared, advantages=torch.zeros_like(prepared.advantages))
-        term = _credit(agent, unmoved, agent.loss)
+        term = gradient(agent, unmoved)  # in the logits, which has terms such as an entropy, too
         size = float(wanted.square().sum())
         clipped, others = [0, 0], [0, 0]
         steps = prepared.learnable & (prepared.advantages != 0) & (found != stays)  # others are left out at any ratio
@@ -337,6 +337,8 @@ def _credit(agent: Any, batch: Batch, loss: Any) -> torch.Tensor:
 
     def evaluate_leaf(rollout: Rollout, want: Sequence[str] = LOG_PROBS, reference: Any = None) -> Any:
         found = evaluate(rollout, want, reference)
+        if "log_probs" not in found or rollout.mask.shape != batch.mask.shape:  # a loss may have passes of its own
+            return found
         leaves.append(found["log_probs"].detach().requires_grad_())
         return found | {"log_probs": leaves[-1]}
 
@@ -345,6 +347,6 @@ def _credit(agent: Any, batch: Batch, loss: Any) -> torch.Tensor:
         value = loss(batch)[0]
     finally:
         del agent.policy.evaluate
-    if not value.requires_grad:
+    if not (value.requires_grad and leaves):
         return torch.zeros_like(batch.log_probs)
-    return -torch.autograd.grad(value, leaves[0], allow_unused=True, materialize_grads=True)[0]
+    return -torch.stack(torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)).sum(0)

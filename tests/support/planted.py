@@ -111,6 +111,21 @@ class Auxiliary(RLOO):
         return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
 
 
+class AnotherPass(RLOO):
+    """Adds a term that no log-probability of an action shows, from a pass of its own."""
+
+    def loss(self, batch):
+        loss, figures = super().loss(batch)
+        return loss - 0.1 * batch.total(self.policy.evaluate(batch, ("entropy",))["entropy"]), figures
+
+
+class PenaltyInAnotherPass(GRPO):
+    def loss(self, batch):
+        loss, figures = super().loss(batch)
+        ratio = (self.policy.evaluate(batch)["log_probs"] - batch.log_probs).exp()
+        return loss + batch.total((ratio - 1).square()), figures
+
+
 class IdlePenalty(PassesAgent, RLOO):
     """Has a term that is seen in later steps only, and says that there is none."""
 
@@ -134,6 +149,8 @@ PLANTED = {  # what the verdict has to say
     ForgetsTheDiscount: "gamma has no effect",
     Whitens: "normalized in each group",
     Auxiliary: "a term that stays where A = 0",
+    AnotherPass: "a term that stays where A = 0",
+    PenaltyInAnotherPass: "a penalty on the ratio",
     IdleTerm: "wrong claim: advantages_stay",
     IdlePenalty: "wrong claim: advantages_stay",
 }
