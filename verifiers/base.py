@@ -126,8 +126,8 @@ class Dialogue:
         self.reply(turn)
 
     def out_of_budget(self) -> Verdict:
-        """Judge an episode that ends because turns or the context run out, after the last reply."""
-        return WRONG
+        """Judge an episode whose turns or context run out, after the last reply; by default 0 and no success."""
+        return UNFINISHED
 
     def close(self) -> None:
         """Release the dialogue's resources; called when its episode is over or given up."""
@@ -201,6 +201,7 @@ def describe(error: BaseException) -> str:
 
 
 RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # shared, because making one costs more than a comparison
+UNFINISHED = Verdict(0.0, success=False)  # where rewards are costs, 0 may be enough for a success
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
-from rlenv.verifiers.base import has_dialogues
+from rlenv.verifiers.base import has_dialogues, is_success
 from rlenv.verifiers.conversation import text_of
 from rlenv.verifiers.dialogues import begin, replay, verdict_without_budget
 
@@ -56,4 +56,11 @@ def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens
 def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_nothing(low, high, least):
     verifier = Verifier()
     verifier.reward_range = (low, high)
-    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least)
+    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least, success=False)
+
+
+def test_an_episode_that_runs_out_of_turns_is_no_success_however_little_is_enough():
+    """Such as where each step costs 1."""
+    guess, _ = saying(lambda turn: Reply("no", -1.0))
+    guess.success_reward = -2.0
+    assert not is_success(guess, verdict_without_budget(begin(guess, Problem("?"))))

@@ -133,7 +133,7 @@ def test_worker_processes_repeat_the_program(worker):
     (end,) = (each.result(60) for each in pool.ask([(problem, [first, last], False)]))
     assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
     (spent,) = (each.result(60) for each in pool.ask([(problem, [first], True)]))
-    assert spent.verdict == Verdict(0.0)
+    assert spent.verdict == Verdict(0.0, success=False)
 
 
 def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
@@ -190,12 +190,13 @@ def test_the_budget_ends_with_what_the_program_returns():
             except Exception:
                 continue
 
-    for solve, reward in ((patient, 0.5), (insisting, 0.0), (agent, 0.0)):
+    spent = Verdict(0.0, success=False)
+    for solve, verdict in ((patient, Verdict(0.5)), (insisting, spent), (agent, spent)):
         playing = Program(solve).dialogue(SUM)
-        assert playing.out_of_budget() == Verdict(reward)
+        assert playing.out_of_budget() == verdict
         playing.close()
     replayed = replay(Program(agent, reward_range=(-2, -1)), SUM, [turn("", [CALL])], True)
-    assert replayed.verdict == Verdict(-1.0)
+    assert replayed.verdict == Verdict(-1.0, success=False)
 
 
 def test_a_call_after_the_end_has_no_answer():

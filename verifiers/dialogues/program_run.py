@@ -8,9 +8,10 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ..base import Problem, Verdict, describe
+from ..base import UNFINISHED, Problem, Verdict, describe
 from ..conversation import Message
 from .chat_client import Client, EpisodeOver, RefusedError, added, completion, limits_of, normal
 from .world import Randomness
@@ -124,7 +125,8 @@ class ProgramRun:
             elif not self._calls:
                 verdict = _failed(f"{self.program.name} never calls the model")
         except BaseException as error:  # whatever the program raises
-            verdict = self.program.judged(self.program.least) if self._end == SPENT else _failed(describe(error))
+            unfinished = replace(UNFINISHED, reward=self.program.least)
+            verdict = unfinished if self._end == SPENT else _failed(describe(error))
         self._end = self._end or "the episode is over: a call after its end has no answer"
         self._asked.put(verdict)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from typing_extensions import override
 
-from ..base import Dialogue, Problem, Reply, Verdict, Verifier, checked
+from ..base import UNFINISHED, Dialogue, Problem, Reply, Verdict, Verifier, checked
 
 
 class OneTurn(Dialogue):
@@ -23,8 +24,8 @@ class OneTurn(Dialogue):
 
     @override
     def out_of_budget(self) -> Verdict:
-        low, high = self.verifier.reward_range
-        return Verdict(min(max(0.0, low), high))  # no answer: as little as a verdict may pay, if 0 is too little
+        low, high = self.verifier.reward_range  # no answer: as little as a verdict may pay, if 0 is too little
+        return replace(UNFINISHED, reward=min(max(0.0, low), high))
 
 
 def begin(verifier: Verifier, problem: Problem) -> Dialogue:
