@@ -203,14 +203,24 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
 
 
 def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting]) -> None:
-    """Check that each setting of a parent that a class's body names is declared, since a plain value is ignored.
+    """Check that a class and its mixins set no plain value for a setting, which is ignored, and hide nothing of ours.
 
     Raises:
-        TypeError: for a value with the name of a setting.
+        TypeError: for such a value, a setting of a mixin without settings, or one with a name that a parent needs.
     """
-    for name, value in vars(cls).items():
-        if name not in own and name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
-            raise TypeError(f"{cls.__name__}.{name} is a setting: write {name}: {parents[name].type} = {value!r}")
+    for body in (cls, *(base for base in cls.__mro__ if not issubclass(base, WithSettings))):
+        where = "" if body is cls else f" in {cls.__name__}"
+        for name, value in vars(body).items():
+            if where and isinstance(value, Field):
+                raise TypeError(f"{body.__name__}.{name} is a setting: derive {body.__name__} from Agent, or another")
+            if name not in own and name in parents and not hasattr(value, "__set__"):  # a property may stand for one
+                raise TypeError(
+                    f"{body.__name__}.{name} is a setting: write {name}: {parents[name].type} = {value!r}{where}"
+                )
+    for name, base in ((name, base) for name in own.keys() - parents.keys() for base in cls.__mro__[1:]):
+        needed = name in inspect.get_annotations(base) or vars(base).get(name) is not None  # see `absent`
+        if needed and issubclass(base, WithSettings) and base.__module__.startswith("rlenv."):
+            raise TypeError(f"{cls.__name__}.{name}: {base.__name__} uses this name; choose another for the setting")
 
 
 def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Setting:

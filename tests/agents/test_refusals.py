@@ -178,6 +178,10 @@ def declare(name, value, annotation=None):
     return type("Wrong", (RLOO,), {name: value, "__annotations__": {} if annotation is None else {name: annotation}})
 
 
+def mixed(**body):
+    return type("Wrong", (type("Mixin", (), body), RLOO), {})
+
+
 def distillation(**settings):
     return text(Distillation, tiny_model("gpt2"), **settings)
 
@@ -285,6 +289,9 @@ DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; 
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "gamma: float = 0.5")),
+    (lambda: mixed(gamma=0.5), ("Mixin.gamma is a setting", "gamma: float = 0.5 in Wrong")),
+    (lambda: mixed(tilt=setting(default=0.5)), ("Mixin.tilt is a setting", "derive Mixin from Agent")),
+    *((lambda n=n: declare(n, 0.5, "float"), (f"Wrong.{n}: ", "uses this name")) for n in ("rate", "env", "update")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, PPO, batch_size=64), ("'batch_size'", "it is num_minibatches here (docs/appendix/names.md)")),
     (partial(pole, PPO, use_sde=True), ("it is use_sde in policy_kwargs here",)),
