@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ def wait_for(result: Any, whose: str = "coroutines") -> Any:
     if error is not None:
         raise error
     return value
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether a function, a method, a partial one or an object that is called returns coroutines."""
+    while isinstance(function, partial):
+        function = function.func
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def begin(coroutine: Coroutine[Any, Any, Any], whose: str) -> Future[Any]:

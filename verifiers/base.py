@@ -428,6 +428,7 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
         allowed = ", ".join(["answer", *sorted({name for each in problems for name in each.metadata})])
         lists = {"prompt", "completion"} & {*lacking}
         advice = "; a reward function takes lists: f(prompts, completions, **columns)" if lists else ""
+        advice = "; an agent is a function solve(problem, client)" if "client" in lacking else advice
         raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
 
 

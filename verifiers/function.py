@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._loop import wait_for
+from rlenv._loop import is_async, wait_for
 
 from .base import MAX_REWARD, PROGRESS, SAMPLED, Completion, MiscountError, Problem, Verdict, Verifier
 
@@ -104,7 +104,7 @@ class FunctionVerifier(Verifier):
         has_environments: bool = False,
     ) -> None:
         self.function = function
-        self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+        self.is_async = is_async(function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.success_reward = success_reward
         self.alphabet = alphabet

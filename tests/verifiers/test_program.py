@@ -7,6 +7,7 @@ import pickle
 import socket
 import sys
 import threading
+from functools import partial
 
 import cloudpickle
 import gymnasium as gym
@@ -219,13 +220,19 @@ def test_a_call_after_the_end_has_no_answer():
     assert eventually(lambda: late) and "after its end" in late[0]
 
 
-def test_an_async_program_awaits_the_client():
-    async def solve(problem, client):
+class Agent:
+    async def __call__(self, problem, client, right=1.0):
         answer = await client.chat.completions.create(messages=[user(problem.text)])
         await asyncio.sleep(0)
-        return float(answer.choices[0].message.content == problem.answer)
+        return right * (answer.choices[0].message.content == problem.answer)
 
-    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
+    async def solve(self, problem, client):
+        return await self(problem, client)
+
+
+@pytest.mark.parametrize("solve", [Agent(), Agent().solve, partial(Agent().solve), partial(Agent(), right=1.0)])
+def test_an_async_program_awaits_the_client_whatever_kind_of_callable_it_is(solve):
+    assert episode(make_verifier(solve), turn("2"))[1] == Verdict(1.0)
 
 
 def test_what_a_turn_looks_like_in_an_answer(monkeypatch):

@@ -31,7 +31,7 @@ from rlenv.verifiers import (
     isolate,
     make_verifier,
 )
-from rlenv.verifiers.base import checked, right_turns
+from rlenv.verifiers.base import check_inputs, checked, right_turns
 from rlenv.verifiers.builtin import Program
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
@@ -63,6 +63,12 @@ def half(prompts, completions):
 
 def environments(completions, environments):
     return [0.0]
+
+
+def solved(task, client): ...
+
+
+def lone(prompt, completion): ...
 
 
 def positional(x, /):
@@ -218,6 +224,10 @@ ROWS = [
     *(row(Verdict, {"reward": 0.0, "parts": parts}, "parts", repr(parts)) for parts in ("late", None, {"a": "late"})),
     *(row(Verdict, {"reward": 0.0, "reason": reason}, "reason", repr(reason)) for reason in (None, ValueError("late"))),
     row(Verdict, {"reward": 0.0, "success": "no"}, "success", "'no'"),
+    *(
+        row(check_inputs, {"scorer": FunctionVerifier(judge), "problems": [Problem("a")]}, *words)
+        for judge, words in ((solved, ("'task'", "solve(problem, client)")), (lone, ("'prompt'", "takes lists")))
+    ),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, "11")),

@@ -120,8 +120,7 @@ class Program(Verifier):
         if reward is None or not isinstance(parts, Mapping):
             allowed = "return the reward, a Verdict or a pair of the reward and its parts"
             raise ValueError(f"{self.name} returned {returned!r:.60}; {allowed}")
-        verdict = as_verdict(self.name, reward)
-        return replace(verdict, parts={str(name): float(value) for name, value in parts.items()})
+        return replace(as_verdict(self.name, reward), parts=parts)
 
 
 class Running(Dialogue):

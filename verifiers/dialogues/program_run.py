@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rlenv._loop import is_async
+
 from ..base import UNFINISHED, Problem, Verdict, describe
 from ..conversation import Message
 from .chat_client import Client, EpisodeOver, RefusedError, added, completion, limits_of, normal
@@ -42,7 +44,7 @@ class ProgramRun:
         self._calling = threading.Lock()  # held by the call that waits
         self._calls, self._end = 0, ""  # why no further call has an answer
         self._randomness = Randomness(seed)
-        self._client = Client(self.ask, inspect.iscoroutinefunction(program.solve))
+        self._client = Client(self.ask, is_async(program.solve))
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
     def next(self, answer: str | BaseException | None = None) -> list[Message] | Verdict:

@@ -115,7 +115,7 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
     if isinstance(found, type) and issubclass(found, Verifier):
         return _construct(found, spec if isinstance(spec, str) else found.__name__, **kwargs)
     if is_program(found):
-        return _construct(_load(PROGRAM), found.__name__, found, **kwargs)
+        return _construct(_load(PROGRAM), label_of(found), found, **kwargs)
     if callable(found):
         return _construct(FunctionVerifier, getattr(found, "__name__", "function"), found, **kwargs)
     raise ValueError(f"a verifier is a name, a Verifier or a reward function, or a list of them, got {found!r}")
@@ -176,8 +176,13 @@ def is_environment(found: Any) -> TypeGuard[type]:
 
 
 def is_program(found: Any) -> TypeGuard[Callable[..., Any]]:
-    """Tell whether this is an agent, `solve(problem, client)`."""
-    return inspect.isfunction(found) and [*inspect.signature(found).parameters][:2] == ["problem", "client"]
+    """Tell whether this is an agent, `solve(problem, client)`: a function, a method or an object that is called."""
+    if isinstance(found, (type, Verifier)) or not callable(found):
+        return False
+    try:
+        return [*inspect.signature(found).parameters][:2] == ["problem", "client"]
+    except ValueError:  # of a function that is not Python's
+        return False
 
 
 def _environment_of(spec: Any) -> Any:
