@@ -11,8 +11,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
+from .slot_infos import InfosOfAnyKind
 
-class NoAutoresetVectorEnv(SyncVectorEnv):
+
+class NoAutoresetVectorEnv(InfosOfAnyKind, SyncVectorEnv):
     """Gymnasium's `SyncVectorEnv` without autoreset, where stepping a finished slot does nothing and pays 0.
 
     Gymnasium's own modes step every slot at every call. A rollout of N episodes then also plays the beginnings of

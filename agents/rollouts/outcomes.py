@@ -52,11 +52,13 @@ class Outcomes:
         has, success = _values_of(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
         own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in END_NUMBERS}
-        for prefix, columns in (("", own), (PARTS, info.get("verdict", {}))):
+        parts = info.get("verdict")
+        for prefix, columns in (("", own), (PARTS, parts if isinstance(parts, dict) else {})):
             for name in [name for name in columns if not name.startswith("_")]:
                 has, values = _values_of(columns, name, rows)
-                column = self.extras.setdefault(prefix + name, np.full(len(self.status), np.nan))
-                column[numbers[has]] = values.astype(float)
+                if (read := _as_numbers(values)) is not None:
+                    column = self.extras.setdefault(prefix + name, np.full(len(self.status), np.nan))
+                    column[numbers[has]] = read
         has, status = _values_of(info, "verdict_status", rows)
         self.status[numbers[has]] = [number_of(each) for each in status]
         told, reasons = _values_of(info, "verdict_reason", rows)
@@ -99,6 +101,15 @@ def _comes(future: Future[Any]) -> bool:
     with suppress(TimeoutError):
         future.result(SOON)
     return future.done()
+
+
+def _as_numbers(values: np.ndarray) -> np.ndarray | None:
+    """Return values [n] as numbers; None if they are none: somebody's environment means something else by the name."""
+    try:
+        numbers = values.astype(float)
+    except (TypeError, ValueError):
+        return None
+    return numbers if numbers.ndim == 1 else None
 
 
 def _values_of(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

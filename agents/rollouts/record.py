@@ -80,9 +80,10 @@ class Record:
         numbers = self.started + np.arange(len(slots))
         self.started += len(slots)
         self._assign(slots, np.minimum(numbers, self.num_episodes))
-        if "group" in infos:
+        group = np.asarray(infos.get("group"))
+        if group.dtype.kind == "i":  # somebody's environment may mean something else by the name
             slots = self._counting(starts)
-            group = np.asarray(infos["group"])[slots]
+            group = group[slots]
             # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
             own = group if self.groups_span_slots else group * len(self.episode) + slots
             self.groups[self.episode[slots]] = own

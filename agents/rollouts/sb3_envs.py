@@ -15,11 +15,12 @@ from typing_extensions import override
 
 from ..rollout import map_obs
 from .env_protocol import EnvSlots, EnvTraits
+from .slot_infos import InfosOfAnyKind, slot_info
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")
 
 
-class FromVecEnv(VectorEnv):
+class FromVecEnv(InfosOfAnyKind):
     """A `VecEnv` of stable-baselines3 as a gymnasium vector environment with SAME_STEP autoreset.
 
     Args:
@@ -62,7 +63,7 @@ class FromVecEnv(VectorEnv):
         self.venv.close()
 
     def _started(self, slots: np.ndarray, infos: dict[str, Any]) -> dict[str, Any]:
-        for slot in np.flatnonzero(slots):
+        for slot in np.flatnonzero(slots).tolist():
             infos = self._add_info(infos, self.venv.unwrapped.reset_infos[slot], slot)
         return infos
 
@@ -167,15 +168,6 @@ class AsVecEnv(VecEnv):
 def as_vec_env(env: VectorEnv) -> VecEnv:
     """Return the `VecEnv` that an environment was made from, or a new one around it."""
     return env.venv if isinstance(env, FromVecEnv) else AsVecEnv(env)
-
-
-def slot_info(infos: dict[str, Any], slot: int) -> dict[str, Any]:
-    """Return one slot's part of a vector environment's infos."""
-    return {
-        key: slot_info(value, slot) if isinstance(value, dict) else value[slot]
-        for key, value in infos.items()
-        if not key.startswith("_") and f"_{key}" in infos and infos[f"_{key}"][slot]
-    }
 
 
 def _arrays(value: Any) -> Any:

@@ -42,6 +42,7 @@ from ..rollouts.envs import (
     seed_of,
     takes_tokenizer,
 )
+from ..rollouts.slot_infos import SlotInfos
 from ..settings import default_of
 from . import log_entry
 from .algorithm import Algorithm
@@ -393,7 +394,7 @@ class Loop(Algorithm):
 
         def on_step(taken: int, local: dict[str, Any]) -> bool:
             self.num_timesteps += taken
-            callback.update_locals(local)
+            callback.update_locals({**local, "infos": SlotInfos(local["infos"], local["dones"])})
             return callback.on_step()
 
         callback.on_rollout_start()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import traceback
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv
 from tabular import TabularPolicy, tiny_world
 from tiny_models import text_envs, tiny_model
 
@@ -19,6 +21,8 @@ from rlenv import agents
 from rlenv.agents import DAPO, PPO, DrGRPO, Reinforce
 from rlenv.agents.errors import UserCodeError
 from rlenv.agents.rollouts.envs import step_limit
+from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
+from rlenv.agents.rollouts.sb3_envs import FromVecEnv, slot_info
 
 SMALL = {"episodes_per_update": 4, "device": "cpu"}
 
@@ -122,6 +126,41 @@ def test_gymnasium_warns_of_what_can_be_stored():
     envs.reset(seed=0)
     with pytest.warns(UserWarning, match="reward returned by `step..` must be a float"):
         envs.step(np.zeros(1, np.int64))
+
+
+class Telling(Somebody):
+    def __init__(self, told):
+        super().__init__()
+        self.told = told
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset()[0], self.told
+
+    def step(self, action):
+        return *super().step(action)[:4], self.told
+
+
+def plain(value):
+    """Return a value without numpy's types."""
+    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else np.asarray(value).tolist()
+
+
+TOLD = [(1, 0.5, None), ({"a": 1}, 2, {"a": 3}), (None, {"a": 1}, 2.0), (np.zeros(2), np.zeros(3), "x"), (True, 7, 1.0)]
+
+
+@pytest.mark.parametrize("make", [NoAutoresetVectorEnv, lambda fns: FromVecEnv(DummyVecEnv(fns))], ids=["own", "SB3"])
+@pytest.mark.parametrize("told", TOLD, ids=str)
+def test_infos_of_slots_may_be_of_different_kinds_under_one_name(told, make):
+    envs = make([partial(Telling, {"told": value}) for value in told])
+    envs.reset(seed=0)
+    *_, infos = envs.step(np.zeros(3, np.int64))
+    assert [plain(slot_info(infos, slot)["told"]) for slot in range(3)] == list(map(plain, told))
+
+
+def test_infos_that_mean_something_else_in_somebodys_environment_are_left_alone():
+    told = {"level": "easy", "turns": np.zeros(2), "verdict": "guilty", "group": "a", "is_success": True}
+    rollout, metrics = next(PPO("MlpPolicy", Telling(told), **SMALL).updates(total_episodes=4))
+    assert rollout.extras == {} and metrics["rollout/success_rate"] == 1.0
 
 
 def test_a_method_that_somebody_put_into_an_object_stays_there():

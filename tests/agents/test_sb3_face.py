@@ -131,6 +131,19 @@ def test_a_callback_that_returns_false_stops_the_training(kind):
     assert set(calls) == {(agent.env.num_envs,)}
 
 
+def test_a_callback_reads_the_infos_of_each_slot():
+    returns = []
+
+    def note(local, _):
+        ended = [info for info, done in zip(local["infos"], local["dones"], strict=True) if done]
+        returns.extend(info["episode"]["r"] for info in ended)
+        assert local["infos"][-1].keys() <= {"episode"} and len(local["infos"][:1]) == 1
+        return True
+
+    rollout, _ = next(pole(env=two_poles()).updates(total_episodes=4, callback=note))
+    assert {*rollout.returns.tolist()} <= {*returns} and len(returns) >= 4
+
+
 def test_a_curve_that_begins_anew_or_has_another_name_gets_a_folder_of_its_own(tmp_path):
     agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, tensorboard_log=str(tmp_path), **CPU)
     new = []
