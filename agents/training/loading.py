@@ -92,8 +92,15 @@ def _restore(
     if continue_env is None:
         continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     train_too(agent)  # those that a constructor made
+    parts = parts_of(agent)
+    learned = [sorted(name for name in names if name.startswith("learned/")) for names in (state, parts)]
+    if learned[0] != learned[1]:
+        kept, sets = (", ".join(names).replace("learned/", "") or "none" for names in learned)
+        raise ValueError(
+            f"{str(saved.path)!r} has the modules {kept} of its agent; the setup of {type(agent).__name__} sets {sets}"
+        )
     with reading(saved.path):
-        for name, part in parts_of(agent).items():
+        for name, part in parts.items():
             if name != "order" or "seed" not in given:  # which was drawn from the seed that is given
                 part.load_state_dict(state[name])
         _go_on(agent, state["moments"], continue_env, "seed" in given)
@@ -139,7 +146,8 @@ def class_of(saved: Checkpoint, cls: type[Any]) -> type[Any]:
     if name in cls._places:
         resolve_name(cls._places[name])  # imports it
     known = _class_named(name, cls, root) or cls
-    if known is root:
+    ours = known.__module__.startswith("rlenv.")  # which write their name, that of the checkpoint
+    if known is root or (ours and vars(known).get("name") != name):
         named = f", {name!r}" if name else ""
         raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
     if not issubclass(known, cls):

@@ -46,6 +46,12 @@ class Own(Reinforce):
         super().__init__("MlpPolicy", "CartPole-v1", seed=seed, **SMALL)
 
 
+def with_module(name):
+    """Return a class that sets a module of its own."""
+    setup = lambda self, env, group_size: setattr(self, name, torch.nn.Linear(1, 1))  # noqa: E731
+    return type("Judging", (Reinforce,), {"setup": setup})
+
+
 def poles(mode, slots):
     return gym.make_vec("CartPole-v1", num_envs=slots, vectorization_mode=mode)
 
@@ -58,6 +64,12 @@ continued = partial(Reinforce.load, device="cpu", continue_env=True)
 REFUSED = {  # the saved agent, how it is loaded or saved over, and what is named
     "another class": (partial(pole, Reinforce), ReinforceBaseline.load, ("holds a Reinforce, not a ReinforceB",)),
     "a class of one's own": (Own, Agent.load, ("a class of your own", "load()")),
+    "a class of one's own, by its parent": (Own, Reinforce.load, ("a class of your own", "load()")),
+    "a module of another name": (
+        lambda: pole(with_module("head")),
+        with_module("judge").load,
+        ("the modules head", "setup of Judging sets judge"),
+    ),
     "an environment of objects": (partial(text, verifier=reward), continued, ("name its environment", "pass env=")),
     "policy arguments": (pole, partial(load, policy_kwargs={"net_arch": [8]}), ("together with a finished policy",)),
     "slots": (played, lambda path: continued(path, env=poles("sync", 3)), ("4 slots", "3", "continue_env=False")),
