@@ -24,6 +24,7 @@ from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choi
 from .rollout import Batch, Rollout
 from .training.agent import Agent
 from .training.callbacks import as_callback
+from .training.update import checked_loss
 
 MOST_PREFIXES = 10_000  # of a world
 
@@ -276,7 +277,7 @@ def episodes(
 def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
     """Return the direction in which the agent's loss moves the logits of its policy's table [P, S, V]."""
     agent.policy.zero_grad(set_to_none=True)
-    agent.loss(prepared)[0].backward()
+    checked_loss(agent, agent.loss(prepared))[0].backward()
     logits = agent.policy.get_parameter("logits")
     return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad
 

@@ -295,7 +295,13 @@ class Batch(Rollout):
         self.note(CLIPPED, steps)
 
     def note(self, name: str, values: torch.Tensor) -> None:
-        """Add a metric of a surrogate: the sum of [N, T] over the steps, or the reduction in `Agent.reductions`."""
+        """Add a metric of a surrogate: the sum of [N, T] over the steps, or the reduction in `Agent.reductions`.
+
+        Raises:
+            ValueError: for values of another shape.
+        """
+        if (shape := tuple(values.shape)) != (wanted := tuple(self.mask.shape)):
+            raise ValueError(f"note({name!r}) got values of shape {shape}; pass one per step, [N, T] = {wanted}")
         self.extras[NOTED + name] = values.detach()
 
     def noted(self) -> dict[str, torch.Tensor]:

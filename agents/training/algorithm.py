@@ -88,6 +88,9 @@ class Algorithm(AgentSettings):
         cls.advantages_stay = _advantages_stay(cls)
         own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
         cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
+        for name, reduce in cls.reductions.items():
+            if not isinstance(reduce, Reduce):
+                raise TypeError(f"{cls.__name__}.reductions[{name!r}] is {reduce!r}; use Reduce.MEAN, SUM or MAX")
 
     def _check_together(self) -> None:
         """Check the settings together, also before each update; `setup` checks those that are for the environment."""

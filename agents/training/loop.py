@@ -221,7 +221,10 @@ class Loop(Algorithm):
 
         Raises:
             ValueError: naming the missing part.
+            TypeError: for an agent whose constructor does not call the parent's.
         """
+        if not self._is_made:
+            raise TypeError(f"the __init__ or __post_init__ of {type(self).__name__} does not call that of super()")
         if isinstance(self.env, MissingEnv):
             self.env.reset()
         if self.needs_teacher and not self.teaches_itself and self.anchor.reference is None:

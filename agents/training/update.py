@@ -28,6 +28,11 @@ def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
     if agent.watchers:
         rollout = rollout.with_extras(**{ENV_RETURN: rollout.returns})
     prepared = agent.prepare(agent.reward_scale(rollout, agent.gamma) if agent.normalize_rewards else rollout)
+    if not isinstance(prepared, Batch) or not len(prepared):
+        name = f"{type(agent).__name__}.prepare"
+        raise ValueError(
+            f"{name} returns {prepared!r}; return that of super().prepare(rollout), of one episode or more"
+        )
     for watch in agent.watchers:
         watch(prepared)
     optimizer = agent.policy_optimizer
@@ -53,6 +58,8 @@ def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
         )
         steps.append(metrics | {"train/grad_norm": norm})
         learned |= optimizer.stepped
+    if not steps:
+        raise ValueError(f"{type(agent).__name__}.batches yields no batch; yield one or more")
     if isinstance(agent.policy, ControlPolicy):
         agent.policy.observe(prepared)
     means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
@@ -89,7 +96,7 @@ def checked_loss(agent: Any, returned: Any) -> tuple[torch.Tensor, Figures]:
     """Return the loss and the metrics that an agent's `loss` returned, checked.
 
     Raises:
-        TypeError: unless it is a loss and its metrics, each one number.
+        TypeError: unless it is a loss with a gradient, and its metrics with those of an update, each one number.
     """
     name = f"{type(agent).__name__}.loss"
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], Mapping):
@@ -102,6 +109,10 @@ def checked_loss(agent: Any, returned: Any) -> tuple[torch.Tensor, Figures]:
             raise TypeError(
                 f"{name} returns {what} {shown}; return one number, and log others with agent.logger.record"
             )
+    if not getattr(loss, "requires_grad", False):
+        raise TypeError(f"{name} returns a loss that has no gradient; make it, or the surrogate, of log_probs")
+    if "train/logp_gap_max" not in metrics:
+        raise TypeError(f"{name} returns no train/logp_gap_max; add its metrics to those of super().loss(batch)")
     return loss, metrics
 
 
@@ -111,7 +122,8 @@ def check_per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) 
     Raises:
         ValueError: naming the method, if it has not.
     """
-    shape, wanted = tuple(getattr(returned, "shape", ())), tuple(steps.shape)
+    wanted = tuple(steps.shape)
+    shape = tuple(returned.shape) if isinstance(returned, torch.Tensor) else type(returned).__name__
     if shape != wanted:
         name = f"{type(agent).__name__}.{method}"
         raise ValueError(f"{name} returns {shape}; return one number per step, [N, T] = {wanted}")

@@ -320,6 +320,19 @@ def losing(change):
     answering("loss", lambda agent, batch: change(*Reinforce.loss(agent, batch)))
 
 
+def noting_of_episodes(agent, log_probs, batch):
+    batch.note("train/h", batch.returns)
+
+
+def keeping_none(agent, rollout):
+    return Reinforce.prepare(agent, rollout.select(slice(0)))
+
+
+def unmade(method):
+    """Train an agent whose constructor forgets that of its parent."""
+    pole(type("Odd", (RLOO,), {method: lambda self, *args, **settings: None})).learn(total_episodes=8)
+
+
 def learns_in_advantages():
     def setup(agent, env, group_size):
         agent.log_temperature = Parameter(torch.zeros(()))
@@ -333,12 +346,24 @@ WRONG_TYPES += [
     (lambda: losing(lambda loss, figures: (loss.expand(2), figures)), ("Odd.loss returns the loss of shape (2,)",)),
     (lambda: losing(lambda loss, _: (loss, {"train/h": loss.expand(5)})), ("returns train/h of shape (5,)",)),
     (lambda: losing(lambda loss, _: (loss, {"train/h": "x"})), ("returns train/h str",)),
+    (lambda: losing(lambda loss, _: (loss, {})), ("Odd.loss returns no train/logp_gap_max", "super().loss(batch)")),
+    (lambda: losing(lambda loss, figures: (loss.detach(), figures)), ("Odd.loss", "no gradient", "log_probs")),
+    (lambda: pole(type("Odd", (RLOO,), {"reductions": {"train/h": "mean"}})), ("reductions", "'mean'", "Reduce.MEAN")),
+    (lambda: unmade("__init__"), ("Odd", "__init__", "super()")),
+    (lambda: unmade("__post_init__"), ("Odd", "__post_init__", "super()")),
 ]
 OTHERS = [
     (learns_in_advantages, ("Tempered.advantages", "gradient", "surrogate or loss")),
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),
-    (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights", "()", "[N, T]")),
+    (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights returns float", "[N, T]")),
+    (lambda: answering("surrogate", noting_of_episodes), ("'train/h'", "(8,)", "[N, T] = (8, ")),
+    (
+        lambda: answering("prepare", lambda agent, rollout: rollout),
+        ("Odd.prepare returns <Rollout", "prepare(rollout)"),
+    ),
+    (lambda: answering("prepare", keeping_none), ("Odd.prepare returns <Batch of 0 episodes", "one episode or more")),
+    (lambda: answering("batches", lambda agent, batch: iter(())), ("Odd.batches", "no batch")),
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
     (partial(text, RLOO, policy_kwargs={"critic": "separate"}), ("critic='separate'", "no critic")),
