@@ -182,9 +182,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if not self._posed:
             raise RuntimeError("no episode was started: call reset() before step()")
         actions = torch.as_tensor(actions, device=self.device)
-        if actions.shape != (self.num_envs,) or actions.is_floating_point():
+        if actions.shape != (self.num_envs,) or actions.is_floating_point() or actions.dtype is torch.bool:
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        acts = None if acting is None else self._flags("acting", acting)
+        actions, acts = actions.long(), None if acting is None else self._flags("acting", acting)
         rewards, ended, cut, infos = self._answer(*self._append(actions, acts))
         kind = HostTensor if self.device.type == "cpu" else torch.Tensor
         paid, over, short = (to_device(each, self.device).as_subclass(kind) for each in (rewards, ended, cut))

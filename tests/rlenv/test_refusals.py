@@ -213,7 +213,7 @@ ROWS = [
     row(TextGenEnv, {"task": "zzzz"}, "known: gsm8k, math,"),
     *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
     row(acting, {"mask": [1, 0, 1]}, "acting", "3"),
-    *(row(steps, {"actions": given}, "actions", "2") for given in ([2], 2, [[2], [2]], [2.0, 2.5])),
+    *(row(steps, {"actions": given}, "actions", "2") for given in ([2], 2, [[2], [2]], [2.0, 2.5], [True, False])),
     *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14)),
     *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14)),
     *(row(step, {"action": action}, "action") for action in (1.5, "3", [3], torch.tensor([3, 4]))),

@@ -81,6 +81,14 @@ def test_stepping_is_refused_before_the_first_reset_and_from_the_end_until_the_n
 # Batched.
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.uint16, np.uint64])
+def test_actions_are_whole_numbers_of_any_size(dtype):
+    env = summing(2)
+    env.reset(seed=0)
+    observation, _, terminated, _, _ = env.step(np.array([EOS, 2], dtype))
+    assert terminated.tolist() == [True, False] and 2 in observation["tokens"][1].tolist()
+
+
 def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_array():
     env = summing(2)
     env.reset(seed=0)
