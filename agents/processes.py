@@ -13,6 +13,7 @@ process, and costs nothing.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -263,9 +264,9 @@ def _on_host(result: Any) -> Any:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that can be sent: itself if its arguments make it again, or one that says the same."""
+    """Return an error that can be sent: itself, or one that says the same."""
     try:
-        again: Exception | None = type(error)(*error.args)
-    except TypeError:  # its constructor takes other arguments
+        again = str(pickle.loads(pickle.dumps(error)))
+    except Exception:  # of its constructor, or of what it holds, such as a lock
         again = None
-    return error if again is not None and str(again) == str(error) else RuntimeError(f"{type(error).__name__}: {error}")
+    return error if again == str(error) else RuntimeError(f"{type(error).__name__}: {error}")

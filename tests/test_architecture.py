@@ -69,7 +69,8 @@ DOORS = {  # modules above a file that it names in a text: they are optional, or
     "verifiers/dialogues/toolbox.py": {"rlenv.verifiers.code.tool", "rlenv.verifiers.dialogues.calculator"},
 }
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
-PICKLES = {  # what a process sends to the child that it has started, never back
+PICKLES = {  # what a process sends to the child that it has started, never back; one error, before torch sends it
+    "agents/processes.py": {"pickle"},
     "verifiers/sandbox/pool.py": {"pickle", "cloudpickle"},
     "verifiers/sandbox/judging.py": {"pickle", "cloudpickle"},
     "verifiers/sandbox/run.py": {"marshal"},

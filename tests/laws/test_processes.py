@@ -451,21 +451,25 @@ def test_two_processes_choose_the_problems_of_one(two, how):
 # One error for all.
 
 
-def failing(rank):
+def failing(rank, held=None):
     def work():
         if processes.rank() == rank:
-            raise ValueError("the disk is full")
+            error = ValueError("the disk is full")
+            error.held = held and held()
+            raise error
         return processes.rank()
 
     try:
         return str(processes.on_all(work))
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         return f"{error} {getattr(error, '__notes__', [])}"
 
 
 def test_an_error_of_one_process_is_raised_in_all(two):
     assert two(failing, 1) == ["the disk is full ['in process 1']", "the disk is full []"]
     assert two(failing, 2) == ["[0, 1]", "[0, 1]"]
+    unsendable = two(failing, 1, threading.Lock)
+    assert unsendable == ["ValueError: the disk is full ['in process 1']", "the disk is full []"]
 
 
 def save_other_weights(path):
