@@ -57,8 +57,9 @@ class Agent(Loop):
             deterministic: whether to take the likeliest action instead of sampling one.
 
         Raises:
-            ValueError: for observations of another shape than those of training.
+            ValueError: for observations of another form or shape than those of training.
         """
+        _check_form(self.env.single_observation_space, observation)
         single = _is_single(self.env.single_observation_space, observation)
         device = self.generator.device
         obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
@@ -285,6 +286,17 @@ def _check_spaces(
 def _form(space: spaces.Space) -> tuple[Any, ...]:
     """Return the parts of a space by which it fits a policy."""
     return type(space), space.shape, getattr(space, "n", None)
+
+
+def _check_form(space: spaces.Space, observation: Any) -> None:
+    """Check that this is an array or a dictionary, as the space has it, and not the pair that `reset` returns."""
+    keys = list(space) if isinstance(space, spaces.Dict) else []
+    given = list(observation) if isinstance(observation, Mapping) else []
+    is_pair = isinstance(observation, tuple) and any(isinstance(part, Mapping) for part in observation)
+    if observation is None or is_pair or isinstance(observation, Mapping) != bool(keys) or {*keys} != {*given}:
+        got = f"a dictionary of {given}" if isinstance(observation, Mapping) else type(observation).__name__
+        allowed = f"a dictionary of {', '.join(map(repr, keys))}" if keys else f"an array of shape {space.shape}"
+        raise ValueError(f"predict: got {got}; allowed: {allowed}, the first of what env.reset and env.step return")
 
 
 def _is_single(space: spaces.Space, observation: Any) -> bool:

@@ -180,6 +180,19 @@ def test_predict_names_the_shape_that_does_not_fit(shape, said, keyed):
         agent.predict({"seen": obs} if keyed else obs)
 
 
+FOUR = np.zeros(4, np.float32)
+KEYED = spaces.Dict({"seen": spaces.Box(-1.0, 1.0, (4,), np.float32)})
+
+
+@pytest.mark.parametrize("space", [KEYED, KEYED["seen"]], ids=["keyed", "array"])
+@pytest.mark.parametrize("given", [({"seen": FOUR}, {}), (FOUR, {}), {"other": FOUR}, {}, None], ids=str)
+def test_predict_names_the_form_of_what_is_no_observation(space, given):
+    agent = Reinforce("auto", OneStep(space), **CPU)
+    allowed = r"dictionary of 'seen'" if space is KEYED else r"array of shape \(4,\)"
+    with pytest.raises(ValueError, match=f"predict: got .*; allowed: .*{allowed}.*env.reset"):
+        agent.predict(given)
+
+
 def test_predict_stays_inside_a_box():
     agent = Reinforce("MlpPolicy", "Pendulum-v1", **CPU)
     with torch.no_grad():
