@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -87,9 +86,7 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     problem, name = prompt.problem, type(task.verifier).__name__
     what = f"the demonstration of {shown(problem.prompt)}"
     rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
-    turns: Any = right_turns(task.verifier, problem, rng)
-    if isinstance(turns, str):
-        raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
+    turns = right_turns(task.verifier, problem, rng)
     if len(turns) > 1 and not has_dialogues(task.verifier):
         raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
     actions = [turn_tokens(encoding, problem, text) for text in turns or [""]]

@@ -401,13 +401,14 @@ def right_turns(poser: Poser, problem: Problem, rng: random.Random) -> Sequence[
     """Return the model's turns in a right episode: of a dialogue those in the column `turns`, else the poser's.
 
     Raises:
-        ValueError: for a column of something else.
+        ValueError: for something else than a list of texts.
     """
-    turns = problem.metadata.get("turns") if has_dialogues(poser) else None
+    turns: Any = problem.metadata.get("turns") if has_dialogues(poser) else None
+    what = f"the column 'turns' of {problem.text!r:.60} must be"
     if turns is None:
-        return poser.demonstration_turns(problem, rng)
+        turns, what = poser.demonstration_turns(problem, rng), f"{type(poser).__name__}.demonstration_turns must return"
     if not isinstance(turns, (list, tuple)) or not all(isinstance(turn, str) for turn in turns):
-        raise ValueError(f"the column 'turns' of {problem.text!r:.60} must be a list of texts, got {turns!r:.60}")
+        raise ValueError(f"{what} a list of texts, got {turns!r:.60}")
     return turns
 
 
@@ -430,6 +431,18 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
         advice = "; a reward function takes lists: f(prompts, completions, **columns)" if lists else ""
         advice = "; an agent is a function solve(problem, client)" if "client" in lacking else advice
         raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
+
+
+def split_key_of(poser: Poser, problem: Problem) -> str:
+    """Return the split key of a problem.
+
+    Raises:
+        ValueError: if it is something else than a text.
+    """
+    key = poser.split_key(problem)
+    if not isinstance(key, str):
+        raise ValueError(f"{type(poser).__name__}.split_key must return a text, got {key!r:.60}: return str(...)")
+    return key
 
 
 class MiscountError(ValueError):

@@ -266,7 +266,7 @@ ROWS = [
     row(demonstrated, {"turns": ("a", "ab"), "max_context_tokens": 8, "max_prompt_tokens": 3}, "8 tokens of context"),
     row(demonstrated, {"turns": ()}, "Shown has no demonstration"),
     row(task, {"verifier": Counting(), "problems": [{"prompt": "a", "time": 2}]}, "['times']", "answer, time"),
-    row(demonstrated, {"turns": "ab"}, "list of texts", "'ab'"),
+    *(row(demonstrated, {"turns": turns}, "list of texts", repr(turns)) for turns in ("ab", [7])),
     row(demonstrated, {"turns": ("cba", "d"), "stop_strings": ["b"]}, "'cba'", "stop string"),
     row(demonstrated, {"turns": ("a", "b"), "of": Silent, "problems": ["a"]}, "2 turns", "Shown", "one completion"),
     row(talking, {"max_turns": 400_000}, "400000 turns of 3 tokens", "1048576"),

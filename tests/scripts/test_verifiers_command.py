@@ -54,6 +54,14 @@ def test_lint_ends_with_1_where_a_rule_is_broken(tmp_path):
     assert {each["family"] for each in bad["findings"]} == {"several-answers", "place-repeated", "junk"}
 
 
+def test_show_has_the_error_of_a_verifier_in_its_table(tmp_path):
+    (tmp_path / "f.py").write_text("def twice(completions):\n    return [2 * int(completions[0])]\n")
+    (tmp_path / "sums.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    rows = data("show", f"{tmp_path / 'f.py'}:twice", "--problems", tmp_path / "sums.jsonl")
+    shown = {row["kind"]: (row["status"], row["reason"][-9:]) for row in rows}
+    assert shown["demonstration"] == ("ok", "") and shown["empty"] == ("error", " (f.py:2)")
+
+
 def test_lint_names_the_option_for_answers_in_another_column(tmp_path):
     (tmp_path / "towns.jsonl").write_text('{"prompt": "Capital of Peru?", "town": "Lima"}\n')
     (tmp_path / "f.py").write_text(

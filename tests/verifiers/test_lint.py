@@ -88,6 +88,9 @@ BAD = {
     differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "problems",
     differing("OneSplit", split_key=lambda self, problem: "sum"): "problems",
     differing("Unlisted", inputs=("seed",)): "problems",
+    differing("NumberedSplit", split_key=lambda self, problem: int(problem.answer)): "problems",
+    differing("NoText", demonstration=lambda self, problem: None): "problems",
+    differing("ExtractsTheLast", extract=lambda self, problem, text: text.split()[-1]): "failed",
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
     paying("PartForAll", lambda answer, text: 0.3 * (answer in re.findall("[0-9]+", text))): "partial",
     differing("LongerThanDeclared", prompt_length=5): "problems",
@@ -132,6 +135,12 @@ def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
     found = lint(paying("Hangs", lambda answer, text: next(0 for _ in itertools.count() if text != "..."))())
     [failed] = [finding for finding in found.findings if finding.rule == "failed"]
     assert failed.completion == "'...'" and "timeout" in failed.explanation
+
+
+def test_exceptions_of_one_line_are_one_finding_whatever_text_they_quote():
+    found = lint(paying("Reads", lambda answer, text: int(text) == int(answer))())
+    failed = [(finding.explanation[:26], finding.times > 200) for finding in found.findings if finding.rule == "failed"]
+    assert failed == [("error: ValueError: invalid", True)]
 
 
 def test_declared_weaknesses_and_parts_of_a_success_are_counted_and_break_no_rule():

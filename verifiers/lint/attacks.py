@@ -83,8 +83,20 @@ def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[
     return cases + [case for problem in attacked for case in wrong_cases(verifier, problems, problem)]
 
 
+def demonstration_of(verifier: Verifier, problem: Problem) -> str:
+    """Return a right completion of a problem, empty if the verifier knows none.
+
+    Raises:
+        ValueError: if it is something else than a text.
+    """
+    text = verifier.demonstration(problem)
+    if not isinstance(text, str):
+        raise ValueError(f"{type(verifier).__name__}.demonstration must return a text, perhaps empty, got {text!r:.60}")
+    return text
+
+
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
-    texts = dict.fromkeys([verifier.demonstration(problem), *verifier.probes(problem).right])
+    texts = dict.fromkeys([demonstration_of(verifier, problem), *verifier.probes(problem).right])
     return [Case(problem, text, RIGHT) for text in texts if text]
 
 
@@ -111,7 +123,7 @@ def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Proble
 
 def _frame(verifier: Verifier, problem: Problem) -> str:
     """Return the form of a demonstration with {} for the answer, such as a pair of tags; empty without any."""
-    before, found, after = verifier.demonstration(problem).rpartition(problem.answer or "\0")
+    before, found, after = demonstration_of(verifier, problem).rpartition(problem.answer or "\0")
     braces = str.maketrans({"{": "{{", "}": "}}"})
     return before.translate(braces) + "{}" + after.translate(braces) if found and (before + after).strip() else ""
 

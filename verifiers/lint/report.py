@@ -17,7 +17,17 @@ from typing import Any
 
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import Problem, Verdict, Verifier, check_inputs, checked, checked_problem, describe, is_success
+from ..base import (
+    Problem,
+    Verdict,
+    Verifier,
+    check_inputs,
+    checked,
+    checked_problem,
+    describe,
+    is_success,
+    split_key_of,
+)
 from ..conversation import last_of
 from ..isolation import isolate
 from ..sandbox.pool import Isolated
@@ -29,7 +39,7 @@ SAMPLED = 50  # problems
 HANGS = 10.0  # seconds
 ALONE = 32  # completions that a slow or isolated verifier judges alone, and again
 RULES = {
-    "failed": "Every text gets a verdict within its range, alone and in a batch: no exception, no error, no timeout.",
+    "failed": "Every text gets a verdict in its range, alone and in a batch: no exception, nor one of `extract`.",
     "deterministic": "A completion gets the same verdict again: alone, in a batch, in any order.",
     "right": "Demonstrations and right probes are successes.",
     "attack": "No attack, wrong probe or wrong answer is a success; an empty text earns nothing.",
@@ -124,7 +134,8 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     report.problems = len(chosen)
     trials = try_all(verifier, cases)
     _count(report, verifier, trials)
-    report.findings += [*_of_verdicts(verifier, trials), *_of_declarations(verifier, trials, own=problems is None)]
+    report.findings += [*_of_verdicts(verifier, trials), *_of_extracts(verifier, cases)]
+    report.findings += _of_declarations(verifier, trials, own=problems is None)
     return report
 
 
@@ -173,7 +184,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
     try:
         for trial in some:
             started = time.perf_counter()
-            trial.verdicts += _judged(verifier, judge, [trial.case], alone=True, longest=0 if dear else HANGS)
+            trial.verdicts += verdicts_of(verifier, judge, [trial.case], alone=True, longest=0 if dear else HANGS)
             trial.seconds = time.perf_counter() - started
             if not dear and trial.verdicts[0].status == "timeout":
                 break
@@ -181,7 +192,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
             for batch in (trials, random.Random(1).sample(some, len(some))):
                 usable = [trial for trial in batch if not trial.failure]
                 for trial, verdict in zip(
-                    usable, _judged(verifier, judge, [trial.case for trial in usable]), strict=True
+                    usable, verdicts_of(verifier, judge, [trial.case for trial in usable]), strict=True
                 ):
                     trial.verdicts.append(verdict)
     finally:
@@ -205,9 +216,10 @@ def _set_gains(trials: Sequence[Trial]) -> None:
             trial.gain = max(float(trial.verdicts[0].reward) - best, 0.0)
 
 
-def _judged(
+def verdicts_of(
     verifier: Verifier, judge: Verifier | Isolated, cases: Sequence[Case], alone: bool = False, longest: float = 0
 ) -> list[Verdict]:
+    """Return the verdicts on cases, alone or in a batch; an exception is a verdict with the status "error"."""
     try:
         with _limit(longest):
             problems, texts = [case.problem for case in cases], [case.text for case in cases]
@@ -261,7 +273,10 @@ def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[BrokenRule
     for rule, explanation, trial in sorted(_broken(verifier, trials), key=lambda each: list(RULES).index(each[0])):
         case, reward = trial.case, trial.verdicts[0].reward
         finding = BrokenRule(rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), reward)
-        key = rule, explanation if rule == "failed" else case.family
+        words = (
+            explanation.split()
+        )  # the first names an exception, the last its line; between them it may quote the text
+        key = rule, words[1] + words[-1] if rule == "failed" else case.family
         found[key] = replace(found[key], times=found[key].times + 1) if key in found else finding
     return list(found.values())
 
@@ -288,11 +303,27 @@ def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, 
         yield "speed", f"half take {1000 * usual:.1f} ms or more, this one {1000 * longest:.1f} ms", trials[number]
 
 
+def _of_extracts(verifier: Verifier, cases: Sequence[Case]) -> Iterator[BrokenRule]:
+    """Yield the finding about `extract`, which majority votes ask about any text, with the first that it fails on.
+
+    The texts are those of one problem, since reading long ones takes as long as judging them.
+    """
+    for case in (each for each in cases if each.problem is cases[0].problem):
+        try:
+            found = verifier.extract(case.problem, case.text)
+            fault = "" if found is None or isinstance(found, str) else f"{found!r:.60} is neither a text nor None"
+        except Exception as error:  # whatever a plugin raises
+            fault = describe(error)
+        if fault:
+            yield BrokenRule("failed", f"extract: {fault}", case.family, shorten(case.problem.text), shorten(case.text))
+            return
+
+
 def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[BrokenRule]:
     """Yield the findings about the problems that a verifier makes; of their texts only the first."""
     if sampled != _sampled(verifier):
         yield BrokenRule("problems", "two generators with one seed give different problems")
-    if len({verifier.split_key(problem) for problem in sampled}) == 1:
+    if len({split_key_of(verifier, problem) for problem in sampled}) == 1:
         said = f"all {len(sampled)} problems have one split key, so the training or the test split is empty"
         yield BrokenRule("problems", f"{said}: override split_key", problem=shorten(sampled[0].text))
     for problem in sampled:

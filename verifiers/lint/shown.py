@@ -12,8 +12,8 @@ from ..base import Problem, Verifier, checked_problem, is_success
 from ..function import FunctionVerifier
 from ..isolation import isolate
 from ..plugins.registry import find_verifier, hidden_plugins, list_verifiers, verifier_origin
-from .attacks import wrong_cases
-from .report import examples
+from .attacks import Case, demonstration_of, wrong_cases
+from .report import examples, verdicts_of
 
 
 def summaries() -> list[dict[str, str]]:
@@ -47,14 +47,15 @@ def verdicts_on(verifier: Verifier, problems: Sequence[Problem], completions: Se
     rows = []
     try:
         for problem in problems:
-            right, wrong = verifier.demonstration(problem), wrong_cases(verifier, problems, problem)[:1]
+            right, wrong = demonstration_of(verifier, problem), wrong_cases(verifier, problems, problem)[:1]
             texts = [("demonstration", right)] if right else []
             texts += [
                 *(("wrong", case.text) for case in wrong),
                 ("empty", ""),
                 *(("yours", text) for text in completions),
             ]
-            verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
+            cases = [Case(problem, text, kind) for kind, text in texts]
+            verdicts = [verdicts_of(verifier, judge, [case], alone=True)[0] for case in cases]
             rows += [
                 {
                     "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
