@@ -177,7 +177,7 @@ class Record:
             steps = torch.arange(mask.shape[1], device=self.device)
             positions = seen["length"][:, None] + steps + appended.cumsum(1) - appended
         actions, log_probs, paid = (of_steps[name] for name in ("actions", "log_probs", "rewards"))
-        paid, outcomes = to_single(paid), self.outcomes
+        paid, outcomes = paid.float(), self.outcomes
         late, rewards = judged
         if late:
             rows = to_device(late, self.device)

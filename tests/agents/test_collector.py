@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +21,7 @@ from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.env_protocol import EnvSlots
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 from rlenv.agents.training import loop
+from rlenv.agents.training.metrics import rollout_metrics
 
 CPU = torch.device("cpu")
 
@@ -102,6 +104,14 @@ def test_rewards_that_are_whole_numbers_at_first_are_not_rounded_later(made):
     rollout = Collector(Halved(counting_envs(AutoresetMode.DISABLED, 3), made), CPU).collect(CountingPolicy(), 9)
     for row, length in enumerate(LENGTHS[:9]):
         assert rollout.rewards[row, :length].tolist() == [reward_at(row, t, length) / 2 for t in range(length)]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.bool_, np.float16, torch.int32, torch.bfloat16], ids=str)
+def test_rewards_of_any_type_are_added_up_in_single_precision(dtype):
+    made = partial(torch.tensor if isinstance(dtype, torch.dtype) else np.array, dtype=dtype)
+    rollout = Collector(Halved(counting_envs(AutoresetMode.DISABLED, 3), made), CPU).collect(CountingPolicy(), 9)
+    assert rollout.rewards.dtype is rollout.returns.dtype is torch.float32
+    assert np.isfinite(rollout_metrics(rollout)["rollout/reward_std"])
 
 
 def whole(obs):
