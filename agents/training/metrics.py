@@ -183,8 +183,10 @@ def critic_metrics(batch: Batch) -> dict[str, float]:
     if batch.values is None or targets is None:
         return {}
     targets, values, steps = to_host(targets, batch.values, batch.learnable)
-    targets = targets[steps].double()
-    errors = targets - values[steps].double()
-    if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:
+    targets, values = targets[steps].double(), values[steps].double()
+    if len(targets) < 2:
         return {}
-    return {"train/explained_variance": 1 - float(errors.var(correction=0) / spread)}
+    spread, largest = float(targets.var(correction=0)), float(torch.cat((targets, values)).abs().max())
+    if not spread > (1e-5 * largest) ** 2:  # rounding: advantages have the values subtracted, targets have them added
+        return {}
+    return {"train/explained_variance": 1 - float((targets - values).var(correction=0)) / spread}
