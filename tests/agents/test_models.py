@@ -22,6 +22,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
 from rlenv.agents import Reinforce
+from rlenv.agents.language.kv_cache import CACHE
 from rlenv.agents.language.loading import load_model
 from rlenv.agents.training.supervised import warm_start
 
@@ -85,14 +86,14 @@ def test_models_that_act_otherwise_than_they_train_are_refused_in_one_line(name)
 class OwnAttention(LlamaAttention):
     """Attention of a user's own, which obeys masks and does not ask the configuration how to attend."""
 
-    def forward(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **more):
+    def forward(self, hidden_states, position_embeddings, attention_mask=None, **more):
         parts = (
             part(hidden_states).unflatten(-1, (-1, self.head_dim)) for part in (self.q_proj, self.k_proj, self.v_proj)
         )
         q, k, v = (part.transpose(1, 2) for part in parts)
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
-        if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
+        for cache in (more[name] for name in CACHE if more.get(name) is not None):  # its name depends on transformers
+            k, v = cache.update(k, v, self.layer_idx)
         causal = attention_mask is None and q.shape[2] > 1
         made = scaled_dot_product_attention(q, k, v, attention_mask, is_causal=causal, enable_gqa=True)
         return self.o_proj(made.transpose(1, 2).flatten(2)), None
