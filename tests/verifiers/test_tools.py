@@ -7,6 +7,7 @@ import pickle
 import random
 import sys
 import time
+from enum import Enum
 from typing import Literal
 
 import cloudpickle
@@ -117,6 +118,14 @@ def pick(one: Literal["a", "b"], many: list[int] | None = None, share: float = 0
     return [one, many, share]
 
 
+class Color(Enum):
+    RED, BLUE = "red", "blue"
+
+
+def paint(color: Color) -> str:
+    return f"a {color} wall"
+
+
 def fail(how: str) -> str:
     """Fail in one of many ways."""
     if how == "exit":
@@ -145,12 +154,13 @@ def answers(turn, *tools, verifier=None, **kwargs):
     [
         ("add(1, b=2)", "3"),
         ("late('word')", "word, at last"),
+        ("paint('red')", "a red wall"),
         ("pick('a', [1, 2])", '["a", [1, 2], 0.5]'),
         ('<tool_call>{"name": "pick", "arguments": {"one": "b", "share": 1}}</tool_call>', '["b", null, 1]'),
     ],
 )
 def test_results_are_text(turn, result):
-    assert answers(turn, add, late, pick, "calculator") == ([result], 1, 0)
+    assert answers(turn, add, late, pick, paint, "calculator") == ([result], 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +168,9 @@ def test_results_are_text(turn, result):
     [
         ('<tool_call>{"name": "sub", "arguments": {}}</tool_call>', "there is no tool 'sub'; there is add"),
         ('<tool_call>{"name": "add", </tool_call>', "the call is not JSON"),
-        ("add()", "the arguments cannot be read: add()"),
+        ("add(one)", "the arguments cannot be read: add(one)"),
+        ("add(b=1)", "missing a required argument: 'a'; the arguments of add: a, b"),
+        ("paint('green')", "the argument color must be 'red' or 'blue', got 'green'"),
         ("add(" + "-" * 20_000 + "1)", "the arguments cannot be read"),
         ("add(a='1')", "the argument a must be int, got '1'"),
         ('{"name": "add", "parameters": {"c": 1}}', "missing a required argument: 'a'; the arguments of add: a, b"),
@@ -171,7 +183,7 @@ def test_results_are_text(turn, result):
     ],
 )
 def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
-    tools = [add] if "sub" in turn else [add, pick, fail, "calculator"]
+    tools = [add] if "sub" in turn else [add, pick, paint, fail, "calculator"]
     (text,), calls, errors = answers(turn, *tools)
     assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
 

@@ -7,6 +7,7 @@ import inspect
 import json
 import types
 from collections.abc import Callable, Mapping, Sequence
+from enum import EnumType
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -95,15 +96,17 @@ class Tool:
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments that are missing, unknown or of another type."""
+        self._bound((), arguments)
+        for name, value in arguments.items():
+            if not _fits(value, self._hints.get(name, Any)):
+                raise ValueError(f"the argument {name} must be {_named_type(self._hints[name])}, got {value!r:.40}")
+
+    def _bound(self, values: Sequence[Any], named: Mapping[str, Any]) -> inspect.BoundArguments:
         try:
-            self._signature.bind(**arguments)
+            return self._signature.bind(*values, **named)
         except TypeError as error:
             takes = ", ".join(self._signature.parameters) or "none"
             raise ValueError(f"{error}; the arguments of {self.name}: {takes}") from error
-        for name, value in arguments.items():
-            if not _fits(value, self._hints.get(name, Any)):
-                wanted = inspect.formatannotation(self._hints[name])
-                raise ValueError(f"the argument {name} must be {wanted}, got {value!r:.40}")
 
     def read(self, text: str) -> dict[str, Any]:
         """Return the arguments in a plain call: literals, or all of the text for a function of one text.
@@ -117,11 +120,16 @@ class Tool:
                 raise ValueError("not the arguments of one call")
             values = [ast.literal_eval(each) for each in call.args]
             named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-            read = self._signature.bind(*values, **named)
         except _UNREADABLE as error:
             if self._text is not None:
                 return {self._text: text}
             raise ValueError(f"the arguments cannot be read: {self.name}({text:.40})") from error
+        try:
+            read = self._bound(values, named)
+        except ValueError:
+            if self._text is None:
+                raise
+            return {self._text: text}
         if self._text is not None and not isinstance(read.arguments[self._text], str):
             return {self._text: text}
         return dict(read.arguments)
@@ -222,8 +230,19 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in get_args(hint))
     if origin is Literal:
         return value in get_args(hint)
+    if isinstance(origin, EnumType):  # whose values chat templates show; the function gets one of them, as in TRL
+        return value in _values(origin)
     kinds = _KINDS.get(origin)
     return kinds is None or (isinstance(value, kinds) and (origin is bool or not isinstance(value, bool)))
+
+
+def _values(kind: Any) -> list[Any]:
+    return [each.value for each in kind]
+
+
+def _named_type(hint: Any) -> str:
+    """Return an annotated type for a message; of an Enum its values."""
+    return " or ".join(map(repr, _values(hint))) if isinstance(hint, EnumType) else inspect.formatannotation(hint)
 
 
 def _message(text: str) -> Message:
