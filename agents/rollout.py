@@ -182,7 +182,13 @@ class Rollout:
         return found
 
     def with_extras(self, **tensors: Any) -> Self:
-        """Return the same episodes with these tensors among their extras."""
+        """Return the same episodes with these tensors among their extras.
+
+        Raises:
+            ValueError: for the name of an attribute, which it would hide.
+        """
+        if taken := tensors.keys() & {entry.name for entry in fields(Batch)}:
+            raise ValueError(f"{min(taken)!r} is an attribute of batches; choose another name for the extra")
         return replace(self, extras=self.extras | tensors)
 
     def tensors(self) -> dict[str, Any]:

@@ -125,10 +125,12 @@ class Algorithm(AgentSettings):
         """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} lacks weights, such as staticmethod(aggregation.token_mean)")
 
-    def prepare(self, rollout: Rollout) -> Batch:
+    def prepare(self: Any, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
         rollout = with_extras(self, rollout)
         steps, more = rollout.learnable, {}
+        if self.uses_critic:
+            check_per_step(self.policy, "values", rollout.values, steps)
         advantages, weights = self.advantages(rollout), self.weights(steps)
         for name, returned in (("advantages", advantages), ("weights", weights)):
             check_per_step(self, name, returned, steps)
@@ -183,6 +185,9 @@ class Algorithm(AgentSettings):
             evaluated, reply_loss = with_reply_loss(self, batch, tuple(want))
         else:
             evaluated = self.policy.evaluate(batch, tuple(want), anchor.reference)
+        if missing := set(want).difference(evaluated if isinstance(evaluated, dict) else ()):
+            name = f"{type(self.policy).__name__}.evaluate"
+            raise ValueError(f"{name} returns no {', '.join(sorted(missing))}; return all that `want` names, in a dict")
         log_probs = evaluated["log_probs"].where(batch.learnable, 0)
         batch.noted()  # forgets what an earlier pass noted
         surrogate = self.surrogate(log_probs, batch)
@@ -208,7 +213,9 @@ class Algorithm(AgentSettings):
             loss = loss + self.reply_coef * reply_loss
             metrics["train/reply_loss"] = reply_loss.detach()
         if self.uses_critic:
-            value_loss = batch.total(batch.weights * self.critic_loss(self.policy.values(batch), batch))
+            wrong = self.critic_loss(self.policy.values(batch), batch)
+            check_per_step(self, "critic_loss", wrong, log_probs)
+            value_loss = batch.total(batch.weights * wrong)
             loss = loss + self.vf_coef * value_loss
             metrics["train/value_loss"] = value_loss.detach()
         return loss, metrics | {"train/loss": loss.detach()}

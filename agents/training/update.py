@@ -117,7 +117,7 @@ def checked_loss(agent: Any, returned: Any) -> tuple[torch.Tensor, Figures]:
 
 
 def check_per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> None:
-    """Check that the result of an agent's method has the shape of the steps [N, T].
+    """Check that the result of a method of an agent, or of its policy, has the shape of the steps [N, T].
 
     Raises:
         ValueError: naming the method, if it has not.

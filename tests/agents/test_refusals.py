@@ -304,9 +304,21 @@ WRONG_TYPES = [
 ]
 
 
-def answering(method, answer):
-    """Train an agent with one of the three functions of an algorithm."""
-    pole(type("Odd", (Reinforce,), {method: answer})).learn(total_episodes=8)
+def answering(method, answer, cls=Reinforce):
+    """Train an agent with one of the functions of an algorithm."""
+    pole(type("Odd", (cls,), {method: answer})).learn(total_episodes=8)
+
+
+def acting(method, change, cls=Reinforce, **settings):
+    """Train an agent with a policy of which a method's result is changed."""
+    agent = pole(cls, **settings)
+    inherited = getattr(agent.policy, method)
+    setattr(agent.policy, method, lambda *given: change(inherited(*given)))
+    agent.learn(total_episodes=8)
+
+
+def only_log_probs(found):
+    return {"log_probs": found["log_probs"]}
 
 
 def replayed(agent, first=0):
@@ -352,6 +364,7 @@ WRONG_TYPES += [
     (lambda: unmade("__init__"), ("Odd", "__init__", "super()")),
     (lambda: unmade("__post_init__"), ("Odd", "__post_init__", "super()")),
 ]
+ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
 OTHERS = [
     (learns_in_advantages, ("Tempered.advantages", "gradient", "surrogate or loss")),
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
@@ -364,6 +377,14 @@ OTHERS = [
     ),
     (lambda: answering("prepare", keeping_none), ("Odd.prepare returns <Batch of 0 episodes", "one episode or more")),
     (lambda: answering("batches", lambda agent, batch: iter(())), ("Odd.batches", "no batch")),
+    (
+        lambda: answering("critic_loss", lambda agent, values, batch: values.mean(), PPO),
+        ("Odd.critic_loss returns ()",),
+    ),
+    (lambda: acting("values", lambda found: found[:, 0], PPO), ("ControlPolicy.values returns (8,)", "[N, T]")),
+    (lambda: acting("evaluate", only_log_probs, ent_coef=0.1), ("ControlPolicy.evaluate returns no entropy", "want")),
+    (lambda: acting("evaluate", lambda found: found["log_probs"]), ("ControlPolicy.evaluate returns no log_probs",)),
+    *((lambda n=n: ONE_STEP.with_extras(**{n: 1}), (repr(n), "another name")) for n in ("rewards", "advantages")),
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
     (partial(text, RLOO, policy_kwargs={"critic": "separate"}), ("critic='separate'", "no critic")),
@@ -407,7 +428,6 @@ OTHERS = [
     (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
     (lambda: pole().learn(total_episodes=1.5), ("total_episodes", "at least 1", "1.5")),
 ]
-ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
 FIGURES = [
     (partial(pass_at_k, 4, 2, 5), ("k must be from 1 to the number of samples (4)", "5")),
     (partial(pass_at_k, 4, 5, 1), ("from 0 to 4", "5")),
