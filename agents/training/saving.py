@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .. import processes
 from ..errors import DivergedError
 from ..files import MANIFEST, new_folder, seal
 from ..fsdp import has_part
-from ..policies import Policy
+from ..policies import KINDS, Policy
 from ..policies.base import weights_digest
 from ..settings import kept_of
 from .checkpoint import AGENT, ARGUMENTS, FORMAT, POLICY, REFERENCE, TRAINING, folder_of, version_of_rlenv
@@ -50,6 +51,13 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     state = state_of(agent)
     facts |= state["moments"][processes.rank()]["counters"]
     agent.collector.warn_of_loss()
+    kind, own = agent.policy.kind, type(agent.policy)
+    if not sharded and (made := KINDS.get(kind, own)) is not own:
+        warnings.warn(
+            f"the checkpoint names the policy {kind!r}, of which load makes a {made.__name__}: give {own.__name__} a "
+            "kind of its own, and put it into rlenv.agents.policies.KINDS",
+            stacklevel=3,
+        )
     policy, reference = agent.policy, None if agent.anchor.reference is agent.policy else agent.anchor.reference
     if sharded:
         from ..sharding import unsharded  # slow to import

@@ -89,6 +89,13 @@ def test_a_refusal_is_one_line_and_changes_nothing(make, call, named, tmp_path):
     assert content(tmp_path) == before
 
 
+def test_a_policy_that_load_would_make_of_another_class_is_named(tmp_path):
+    agent = pole()
+    agent.policy.__class__ = type("Mine", (type(agent.policy),), {})
+    with pytest.warns(UserWarning, match="'control', of which load makes a ControlPolicy: give Mine a kind"):
+        agent.save(tmp_path)
+
+
 def test_an_agent_whose_environment_was_made_with_objects_is_loaded_without_it_or_with_another(tmp_path):
     text(verifier=reward).save(tmp_path / "agent")
     assert load(tmp_path / "agent").get_env() is None
