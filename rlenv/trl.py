@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlenv.verifiers import Problem, Verifier, make_verifier
+from rlenv._status import VERIFIER_FAILED
+from rlenv.verifiers import Problem, Verdict, Verifier, make_verifier
 from rlenv.verifiers.base import CARRIED, Completion, has_dialogues, is_success
 from rlenv.verifiers.conversation import as_messages, text_of
 from rlenv.verifiers.plugins.registry import label_of
@@ -48,9 +50,9 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
     """Return a verifier of single completions as one of TRL's `reward_funcs`.
 
     A row with a `problem_seed` is that problem of the verifier. Any other row is a problem with its prompt, `answer`
-    and other columns. A verdict that could not be reached is None, which TRL leaves out; success and the named parts of
-    the others are logged with TRL's `log_metric`. Verifiers that ask for worker processes have them, until `close()` of
-    the function is called or the process ends.
+    and other columns. A verdict that could not be reached is None, which TRL leaves out, and a warning has the reason;
+    success and the named parts of the others are logged with TRL's `log_metric`. Verifiers that ask for worker
+    processes have them, until `close()` of the function is called or the process ends.
 
     Args:
         verifier: what `rlenv.verifiers.make_verifier` takes.
@@ -67,6 +69,7 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
     def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         problems = _problems(posed, prompts, columns)
         verdicts = posed.judge(problems, _completions(made, completions, columns))
+        _warn_of(name, verdicts)
         log: Callable[[str, float], None] | None = columns.get("log_metric")
         known = [each for each in verdicts if each.status == "ok"]
         if log is not None and known:
@@ -143,12 +146,21 @@ class _Playing:
             return None
         if episode.verdict is None:
             episode.give_up()
+        if episode.verdict is not None:
+            _warn_of(type(self).__name__, [episode.verdict])
         return episode.reward
 
     def _close(self) -> None:
         if self._episode is not None:
             self._episode.close()
         self._episode = None
+
+
+def _warn_of(name: str, verdicts: Sequence[Verdict]) -> None:
+    """Warn of verdicts that could not be reached, since TRL says nothing of a reward that is None."""
+    if failed := [each for each in verdicts if each.status in VERIFIER_FAILED]:
+        of = f"{name}: {len(failed)} of {len(verdicts)} completions have no verdict"
+        warnings.warn(f"{of}, the first: {failed[0].reason}", stacklevel=3)
 
 
 def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> list[Problem]:

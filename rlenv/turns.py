@@ -167,13 +167,13 @@ def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[s
     `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
     """
     level, arm = problem.metadata.get("level"), arm_of(problem)
-    whose = "" if verdict.status == "ok" else f"; prompt {shorten(problem.text)}"  # to find its row
+    whose = "" if verdict.status == "ok" else f"prompt {shorten(problem.text)}"  # to find its row
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
         "is_success": is_success(verifier, verdict),
         "verifier_failed": verdict.status in VERIFIER_FAILED,
         "verdict_status": verdict.status,
-        "verdict_reason": verdict.reason + whose,
+        "verdict_reason": "; ".join(filter(None, (verdict.reason, whose))),
         **({"level": level} if is_level(level) else {}),
         **({} if arm is None else {"prompt_arm": arm}),
     }

@@ -57,10 +57,10 @@ class _Notes:
         values = list(values)
         if len(values) != self.count:
             raise ValueError(f"log_extra({column!r}, ...) got {len(values)} values for {self.count} completions")
-        if not all(isinstance(value, (int, float)) for value in values):
-            warnings.warn(f"log_extra({column!r}, ...): only numbers are logged", stacklevel=3)
-            return
-        self.parts[str(column)] = [float(value) for value in values]
+        try:
+            self.parts[str(column)] = [math.nan if value is None else _number(value) for value in values]
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            warnings.warn(f"log_extra({column!r}, ...): only numbers are logged", stacklevel=2)
 
     def added_to(self, verdict: Verdict, row: int) -> Verdict:
         """Return the verdict on one completion with its parts."""
@@ -185,7 +185,7 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
     if reward is None:
         return Verdict(0.0, status="not_applicable")
     try:
-        value = float(None if isinstance(reward, (str, bytes)) else reward)  # type: ignore[arg-type]  # no text
+        value = _number(reward)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{owner} returned {reward!r:.200}, which is not a number") from error
     except OverflowError:  # a whole number or a fraction beyond float64
@@ -193,6 +193,11 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
     if not abs(value) <= MAX_REWARD:
         return Verdict(0.0, status="error", reason=f"{owner} returned {value}")
     return Verdict(value)
+
+
+def _number(value: Any) -> float:
+    """Return a number, also one of numpy or torch, as a float; a TypeError for a text."""
+    return float(None if isinstance(value, (str, bytes)) else value)  # type: ignore[arg-type]
 
 
 def _as_asked(prompt: Any, text: str) -> Any:

@@ -96,7 +96,7 @@ def test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises(workers
     results = [future.result(timeout=60) for future in infos["verdict_future"]]
     assert [result["verdict_status"] for result in results] == ["ok", "error", "not_applicable"]
     assert [result["verifier_failed"] for result in results] == [False, True, False]
-    assert "broken" in results[1]["verdict_reason"]
+    assert "broken" in results[1]["verdict_reason"] and results[2]["verdict_reason"].startswith("prompt ")
     assert (results[0]["reward"], results[0]["verdict"], results[0]["level"]) == (1.0, {"length": 1.0}, 1)
     env.close()
 

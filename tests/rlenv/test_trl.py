@@ -49,14 +49,17 @@ class Sure(Verifier):
 
 
 def test_a_row_without_an_answer_has_no_verdict():
-    assert reward_function("exact")(["a", "b", "c"], ["None", "", "x"], answer=[None, None, "x"]) == [None, None, 1.0]
+    with pytest.warns(UserWarning, match="^exact: 2 of 3 completions have no verdict, the first: .*answer"):
+        paid = reward_function("exact")(["a", "b", "c"], ["None", "", "x"], answer=[None, None, "x"])
+    assert paid == [None, None, 1.0]
 
 
 def test_verdicts_that_could_not_be_reached_are_none_and_parts_are_logged():
     reward, logged = reward_function(Sure), []
     state = SimpleNamespace(global_step=3, max_steps=9)
     given = {"completion_ids": [[1], [1, 2, 3, 4], [1]], "trainer_state": state, "hint": ["h"] * 3}
-    paid = reward(["?"] * 3, ["crash", "yes", "-"], log_metric=lambda *pair: logged.append(pair), **given)
+    with pytest.warns(UserWarning, match=r"^Sure: 1 of 3 completions .* RuntimeError: no \(test_trl.py"):
+        paid = reward(["?"] * 3, ["crash", "yes", "-"], log_metric=lambda *pair: logged.append(pair), **given)
     assert paid == [None, 1.0, None]
     assert logged == [("Sure/success", 1.0), ("Sure/length", 4.0)]
 
@@ -84,4 +87,5 @@ def test_turns_run_out_and_verifiers_fail(monkeypatch):
     assert playing.get_reward() == 1.0
     playing.reset(problem_seed=1)
     playing.say("a turn that fails")
-    assert playing.get_reward() is None
+    with pytest.warns(UserWarning, match="^Talker: 1 of 1 completions have no verdict, the first: KeyError"):
+        assert playing.get_reward() is None

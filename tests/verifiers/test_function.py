@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from rlenv.verifiers import FunctionVerifier, Problem, Verdict
 from rlenv.verifiers.base import Completion
@@ -113,11 +114,13 @@ def test_outside_of_an_environment_nobody_knows_the_tokens():
 def test_numbers_that_a_function_logs_are_parts_of_the_verdict_and_texts_are_not():
     def reward(completions, log_metric, log_extra):
         log_metric("share", 0.5)
-        log_extra("length", [1, 2])
-        log_extra("extracted", ["a", "b"])
+        log_extra("length", np.array([1, 2]))
+        log_extra("found", [torch.tensor(True), np.float32(0.5)])
+        log_extra("second", [None, 3])
+        log_extra("extracted", ["1", "b"])
         return [1.0, None]
 
-    with pytest.warns(UserWarning, match="log_extra.'extracted', ....: only numbers are logged"):
+    with pytest.warns(UserWarning, match="log_extra.'extracted', ....: only numbers are logged") as warned:
         first, second = judged(reward)
-    assert first == Verdict(1.0, {"share": 0.5, "length": 1.0})
+    assert first == Verdict(1.0, {"share": 0.5, "length": 1.0, "found": 1.0}) and warned[0].filename == __file__
     assert second.status == "not_applicable"
