@@ -25,7 +25,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .errors import DivergedError
 from .rollout import Rollout, join, map_obs
 
 T = TypeVar("T")
@@ -243,17 +242,18 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = total.view_as(parameter).clone() if count else None
 
 
-def check_equal(digest: str) -> None:
+def check_equal(digest: str | None, what: str, why: str, kind: type[Exception] = ValueError) -> None:
     """Check that a hash is the same in every process.
 
-    Raises:
-        DivergedError: if it is not: the processes no longer train the same policy.
+    Args:
+        digest: of this process.
+        what: it is of, for the message.
+        why: what has happened, or what to do.
+        kind: of the error that is raised if it is not.
     """
     digests = gather(digest)
     if others := [number for number, each in enumerate(digests) if each != digests[0]]:
-        raise DivergedError(
-            f"the policy of process {others[0]} is not that of process 0: they were updated differently"
-        )
+        raise kind(f"the {what} of process {others[0]} is not that of process 0: {why}")
 
 
 def _on_host(result: Any) -> Any:

@@ -36,7 +36,7 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     processes.on_all(agent.anchor.check_reference)
     sharded = has_part(agent.policy)
     if processes.size() > 1 and not sharded:
-        processes.check_equal(weights_digest(agent.policy))
+        processes.check_equal(weights_digest(agent.policy), "policy", "they were updated differently", DivergedError)
     seen, acted = agent.env.single_observation_space, agent.env.single_action_space
     facts = {  # how the agent is made again, for agent.json
         "format": FORMAT,

@@ -89,11 +89,12 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
     _check(text, subject.env_id, config)
     with processes.alone():  # the updates of the agent may not be for so many processes
         loaded = subject.load(config)
-    processes.check_equal(str(content_of(subject.path)))
+    processes.check_equal(content_of(subject.path), "checkpoint", session.SAME_FILES)
     policy, env_kwargs = loaded.policy, subject.env_kwargs
     count = config.episodes or (200 if samples else session.evaluation_episodes(text))
     if text:
         policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(loaded.env)
+        session.check_problems(task)
         count = min(count, len(task.stream.listed) or count)  # a greedy answer is the same the second time
         settings = _settings(subject, config) | {"device": loaded.device.type, "problems": count}
         path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))

@@ -147,6 +147,7 @@ def sft(config: SftConfig) -> ImitatedRun:
             config = config.but(sft_steps=model_defaults.STEPS)
         agent, config = _agent(config)
         task = session.task_of(agent.env)
+        session.check_problems(task)
         config = _amount(config, len(task.stream.listed))
         flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
         rate = imitation_rate(agent, config)

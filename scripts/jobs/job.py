@@ -62,6 +62,8 @@ class TrainJob:
         self._tried = -1  # the updates after which --stop-reward was looked at last
         self._reached = False  # whether it has been reached
         self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
+        if self.is_text:
+            session.check_problems(session.task_of(agent.env))
         sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
         usual = session.evaluation_episodes(self.is_text, sizes)
         self.episodes = usual if config.eval_episodes is None else config.eval_episodes

@@ -24,11 +24,21 @@ transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
+SAME_FILES = "give all machines the same files"
 
 
 def task_of(env: Any) -> TextGenTask:
     """Return the task of the batched text environment."""
     return env.unwrapped.task
+
+
+def check_problems(task: TextGenTask) -> None:
+    """Check that all processes of a job have read the same problems.
+
+    Raises:
+        ValueError: if one has not.
+    """
+    processes.check_equal(task.stream.digest, "problem file", SAME_FILES)
 
 
 def demonstrations_if_any(agent: Agent, config: TrainConfig | CompareConfig) -> Rollout | None:

@@ -425,6 +425,21 @@ def test_fewer_held_out_problems_than_processes_name_the_split_and_what_to_do(tw
         assert "episodes" in said.partition("2 processes")[2]
 
 
+def refused_with_own(path, command):
+    """Have each process read a problem file of its own."""
+    own = path / f"{processes.rank()}.csv"
+    own.write_text("prompt,answer,split\n1+2=,3,train\n" + f"1+1=,{processes.rank()},test\n" * 2)
+    place = [path / "saved"] if command == "evaluate" else ["--log-dir", path / "run"]
+    return refused(command, *place, "--problems", own, "--verifier", "exact", "--device", "cpu")
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
+def test_processes_with_different_problems_are_refused(two, command, tmp_path):
+    text_agent().save(tmp_path / "saved")
+    for code, said in two(refused_with_own, tmp_path, command):
+        assert code == 2 and "the problem file of process 1 is not that of process 0: give all machines" in said, said
+
+
 CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
 
 
