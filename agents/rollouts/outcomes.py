@@ -50,7 +50,10 @@ class Outcomes:
         has, failed = _values_of(info, "verifier_failed", rows)
         self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
         has, success = _values_of(info, "is_success", rows)
-        self.success[numbers[has]] = success.astype(float)
+        succeeded = _as_numbers(success)
+        if succeeded is None:
+            raise ValueError(f"info['is_success'] of an episode's end must be True or False, got {success[0]!r:.60}")
+        self.success[numbers[has]] = succeeded
         own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in END_NUMBERS}
         parts = info.get("verdict")
         for prefix, columns in (("", own), (PARTS, parts if isinstance(parts, dict) else {})):

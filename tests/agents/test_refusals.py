@@ -207,6 +207,10 @@ def infos_in_a_list():
     Reinforce("MlpPolicy", envs, device="cpu").learn(1)
 
 
+def unsure():
+    Reinforce("MlpPolicy", Somebody(**stepped(info={"is_success": "yes"})), device="cpu").learn(1)
+
+
 SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each declaration says of itself
     ("reinforce-baseline", "group_size", 2, ""),
     ("reinforce-baseline", "device", "cudaa", "cannot be used"),
@@ -448,6 +452,7 @@ WORLDS = [
     (lambda: somebodys(Argless()), ("environment Argless: step: ", "2 were given", "step(self, action)")),
     (lambda: somebodys(Seedless()), ("environment Seedless", "'seed'", "reset(self, *, seed=None, options=None)")),
     (lambda: somebodys(Twofold(Somebody())), ("environment Twofold", "shape (6,)", BOX)),
+    (unsure, ("info['is_success']", "True or False", "'yes'")),
     (lambda: find_spec("tiny_models:text_envs"), ("text_envs' is a function", "derived from gymnasium.Env")),
 ]
 ROWS = [
