@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,10 @@ class AsVecEnv(VecEnv):
     @override
     def close(self) -> None:
         self.env.close()
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """Return the picture of each slot [height, width, 3], with `render_mode="rgb_array"`."""
+        return [np.asarray(picture) for picture in self.env.render() or ()]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return the vector environment's attribute, once per slot."""

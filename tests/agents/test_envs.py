@@ -194,6 +194,15 @@ def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name)
     assert agent.learn(1, reset_num_timesteps=False).num_updates == 2
 
 
+@pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
+def test_pictures_of_all_slots_are_tiled(mode):
+    text = {"verifier": "arith", "render_mode": "rgb_array", "vectorization_mode": mode}
+    env = agents.as_vec_env(gym.make_vec("TextGen-v0", num_envs=4, **text))
+    env.reset()
+    height, width, _ = env.get_images()[0].shape
+    assert env.render().shape == (2 * height, 2 * width, 3)
+
+
 def test_evaluate_policy_waits_for_verdicts_that_come_late():
     env = {"verifier": "length", "verifier_workers": 1, "problems": ["ab"], "test_fraction": 0.0, "max_new_tokens": 3}
     agent, infos = Reinforce("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=4, device="cpu"), []
