@@ -31,9 +31,9 @@ INSTALLED = (
 )  # code that is not the
 PACKAGES = f"{os.sep}site-packages{os.sep}"  # author's
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
-INFOS = (  # at the end of an episode
-    "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
-    "level",
+INFOS = (  # of TextGen-v0, which counts of a dialogue must not replace
+    "group", "prompt", "turn", "reply", "appended", "waiting", "completion", "messages", "turns", "verdict",
+    "is_success", "verifier_failed", "verdict_status", "verdict_reason", "verdict_future", "level", "prompt_arm",
 )  # fmt: skip
 
 

@@ -293,11 +293,13 @@ ROWS = [
     *(row(untrusted, {"spec": spec}, "--trust") for spec in (f"openenv:{URL}", "gym:my:Count-v0", "a.py:f")),
     row(isolate, {"verifier": Arith(), "workers": -1}, "verifier_workers", "-1"),
     row(isolate, {"verifier": Arith(), "timeout": INF}, "verifier_timeout", "inf"),
-    row(Isolated, {"verifier": FunctionVerifier(lambda prompts, lock=LOCK: []), "workers": 1}, "FunctionVerifier"),
+    row(
+        Isolated, {"verifier": FunctionVerifier(lambda prompts, lock=LOCK: []), "workers": 1}, "<lambda>", "lock", "=0"
+    ),
     *(row(Reply, {"content": "", "reward": reward}, "a reply's reward", "float32") for reward in (NAN, 1e39, None)),
     row(Reply, {"content": []}, "text or a list of messages"),
     row(Reply, {"content": [{"role": "assistant", "content": "x"}]}, "message 1", "'assistant'"),
-    *(row(Reply, {"counts": each}, "counts") for each in ({"turns": 1}, {"a": True}, {7: 1})),
+    *(row(Reply, {"counts": each}, "counts") for each in ({"turns": 1}, {"appended": 1}, {"a": True}, {7: 1})),
     row(talk, {"dialogue": "yes"}, "Opens.dialogue", "'yes'"),
     row(talk, {"reply": "yes"}, "Talks.reply", "'yes'"),
     row(talk, {"reply": Reply(verdict=2.0)}, "Reply", "Verdict", "2.0"),

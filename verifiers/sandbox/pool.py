@@ -55,7 +55,9 @@ class Isolated:
         try:
             payload = cloudpickle.dumps((CODE, verifier))  # in this order: the modules first
         except Exception as error:  # whatever a user's object raises when it is pickled
-            raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
+            name = getattr(verifier, "name", type(verifier).__name__)  # of a reward function its own
+            advice = "make it when it is first used, or pass verifier_workers=0"
+            raise ValueError(f"{name} cannot be moved to worker processes: {error}; {advice}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
         self._workers = _Workers(payload, workers, self.timeout, memory_mb)
         self._finalizer = weakref.finalize(self, self._workers.close)
