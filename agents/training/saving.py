@@ -87,7 +87,7 @@ def write(
     Raises:
         ValueError: if the path holds anything but a checkpoint, or another process is writing it.
         DivergedError: if the policy's weights are not finite; nothing is written then.
-        TypeError: for any other value in `training`, with the names that lead to it.
+        TypeError: for a setting that JSON cannot hold, or any other value in `training`, with its name.
     """
     if path.exists() and not _is_checkpoint(path) and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
@@ -95,6 +95,11 @@ def write(
         if not weight.isfinite().all():
             kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
+    for name, value in facts["settings"].items():
+        try:
+            json.dumps(value, default=plain)
+        except TypeError as error:
+            raise TypeError(f"the setting {name} cannot be saved: {error}; declare it with saved=False") from error
     try:
         said = json.dumps(facts, default=plain, indent=2)
     except TypeError:  # the environment was made with objects, and has to be passed to load()

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import rlenv  # noqa: F401
 from rlenv import agents
-from rlenv.agents import PPO, RLOO, Agent, DivergedError, Reinforce, ReinforceBaseline
+from rlenv.agents import PPO, RLOO, Agent, DivergedError, Reinforce, ReinforceBaseline, setting
 from rlenv.agents.files import seal
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.state import GeneratorState
@@ -302,6 +302,9 @@ def test_a_checkpoint_keeps_what_its_caller_adds_and_names_anything_else(tmp_pat
         agent.extra_state = {"mine": [1, {"deep": value}]}
         with pytest.raises(TypeError, match=rf"extra/mine\[1\]/deep cannot be saved: .*{kind}"):
             agent.save(tmp_path / "agent")
+    held = type("Holding", (Reinforce,), {"held": setting(default=None), "__annotations__": {"held": "object"}})
+    with pytest.raises(TypeError, match=r"the setting held cannot be saved: .*set; .*saved=False"):
+        pole(held, held={1}).save(tmp_path / "agent")
 
 
 # What is slow to import is imported by those who use it.
