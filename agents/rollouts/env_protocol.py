@@ -124,7 +124,7 @@ class EnvSlots:
 
     def __init__(self, env: VectorEnv, skip_restarts: bool = False) -> None:
         self.env, self.num_envs, self.traits = env, env.num_envs, EnvTraits.of(env)
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.slots_finish = mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._next_step = mode is AutoresetMode.NEXT_STEP and not skip_restarts
@@ -176,7 +176,7 @@ class EnvSlots:
             acting: which slots take theirs, bool [B]; None for all. The others wait for an action of theirs.
 
         Raises:
-            ValueError: if an episode ended without the verdict that it should have.
+            ValueError: if an episode ended without the verdict that it should have, or its last observation.
         """
         waited = self.waiting
         if acting is None or np.array_equal(acting, self.playing if waited is None else self.playing & ~waited):
@@ -195,6 +195,11 @@ class EnvSlots:
             self._check_judged(dones, end_infos)
             self.playing = self.playing & ~dones
         final_obs = infos.get("final_obs") if self._same_step else None
+        if self._same_step and final_obs is None and np.count_nonzero(truncated & ~terminated):
+            raise ValueError(
+                f"{self.env!r} resets slots in the step that ends an episode (SAME_STEP), but has no final_obs in its "
+                "infos; add the last observations of episodes that are cut off, or use another mode"
+            )
         ends = (dones, terminated, truncated)
         return Step(obs, rewards, *ends, infos, end_infos, final_obs, waited, self.waiting, appended, taken)
 

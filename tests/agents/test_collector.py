@@ -114,6 +114,25 @@ def test_rewards_of_any_type_are_added_up_in_single_precision(dtype):
     assert np.isfinite(rollout_metrics(rollout)["rollout/reward_std"])
 
 
+class Renamed(VectorWrapper):
+    """Infos without the last observations of episodes, and the mode as a text, as it is in a file."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.metadata = {**env.metadata, "autoreset_mode": env.metadata["autoreset_mode"].value}
+
+    def step(self, actions):
+        *told, infos = self.env.step(actions)
+        return *told, {name: info for name, info in infos.items() if name != "final_obs"}
+
+
+def test_an_environment_that_keeps_the_last_observation_to_itself_is_refused_once_an_episode_is_cut_off():
+    collector = Collector(Renamed(counting_envs(AutoresetMode.SAME_STEP, 1)), CPU)
+    assert len(collector.collect(CountingPolicy(), 1)) == 1, "the first episode is over for good"
+    with pytest.raises(ValueError, match=r"in the step that ends an episode \(SAME_STEP\).* no final_obs"):
+        collector.collect(CountingPolicy(), 2)
+
+
 def whole(obs):
     return torch.cat([obs["episode"], obs["t"][..., None].float()], -1)
 
