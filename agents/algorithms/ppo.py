@@ -23,8 +23,8 @@ class PPO(ProximalAgent, ActorCritic):
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
 
     Its mini-batches are random steps of the rollout; for a language model, whose steps are evaluated in one pass per
-    episode, and with `off_policy_mask`, which looks at episodes, whole ones. So `surrogate` may get steps as
-    episodes of length 1.
+    episode, for a policy with a memory (`initial_state`), and with `off_policy_mask`, which looks at episodes, whole
+    ones. So `surrogate` may get steps as episodes of length 1.
     """
 
     name = "ppo"
@@ -55,7 +55,8 @@ class PPO(ProximalAgent, ActorCritic):
 
     @override
     def batches(self, batch: Batch) -> Iterator[Batch]:
-        if self.policy.obs_from_actions or self.num_minibatches == 1 or self.off_policy_mask is not None:
+        reads_back = self.policy.obs_from_actions or self.policy.initial_state(1) is not None
+        if reads_back or self.num_minibatches == 1 or self.off_policy_mask is not None:
             return super().batches(batch)
         steps = _by_step(batch)
         return super().batches(steps if len(steps) else batch)
