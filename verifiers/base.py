@@ -430,6 +430,7 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
         lists = {"prompt", "completion"} & {*lacking}
         advice = "; a reward function takes lists: f(prompts, completions, **columns)" if lists else ""
         advice = "; an agent is a function solve(problem, client)" if "client" in lacking else advice
+        advice = f"; of completions: {', '.join(CARRIED)}" if any("completion." in name for name in lacking) else advice
         raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
 
 

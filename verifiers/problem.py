@@ -33,7 +33,8 @@ class Problem:
         metadata: further columns, passed on to reward functions by name.
 
     Raises:
-        ValueError: for a malformed conversation, an answer that is not text, or texts that cannot be encoded.
+        ValueError: for a malformed conversation, an answer that is not text, metadata without names, or texts that
+            cannot be encoded.
     """
 
     prompt: str | list[Message]
@@ -45,6 +46,8 @@ class Problem:
             object.__setattr__(self, "prompt", as_conversation(self.prompt))
         if not isinstance(self.answer, str):
             raise ValueError(f"the answer of a Problem must be text, got {self.answer!r:.60}: pass str(answer)")
+        if not isinstance(self.metadata, Mapping):
+            raise ValueError(f"the metadata of a Problem must be values by name, got {self.metadata!r:.60}")
         if not is_unicode(f"{self.text}{self.answer}"):
             raise ValueError(NOT_UNICODE)
 

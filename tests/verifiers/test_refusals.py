@@ -42,6 +42,15 @@ from rlenv.verifiers.plugins.registry import trusting
 
 NAN, INF = float("nan"), float("inf")
 LOCK = threading.Lock()
+UNFIT = {
+    "reward_range": (1.0, (1.0, 0.0), ("0", "1"), (0, 1, 2), (NAN, 1.0)),
+    "success_reward": (None,),
+    "levels": ("3", 0),
+    "inputs": ("tolerance",),
+    "alphabet": (["a"],),
+    "part_weights": ([1.0],),
+    "does_not_catch": (["echo"],),
+}
 
 
 class Plain(Verifier):
@@ -228,6 +237,12 @@ ROWS = [
         row(check_inputs, {"scorer": FunctionVerifier(judge), "problems": [Problem("a")]}, *words)
         for judge, words in ((solved, ("'task'", "solve(problem, client)")), (lone, ("'prompt'", "takes lists")))
     ),
+    row(
+        check_inputs,
+        {"scorer": declaring(inputs=["completion.tokens"]), "problems": [Problem("a")]},
+        "['completion.tokens']",
+        "completion.token_ids",
+    ),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, "11")),
@@ -275,6 +290,11 @@ ROWS = [
     row(made, {"spec": Needing, "limit": 3}, "Needing", "--verifier-arg pattern="),
     row(made, {"spec": declaring(turns=4)}, "Declaring.turns", "Turns", "4"),
     row(made, {"spec": declaring(execution=True)}, "Declaring.execution", "Execution", "True"),
+    *(
+        row(made, {"spec": declaring(**{name: value})}, f"Declaring.{name} must be", f"got {value!r}")
+        for name, values in UNFIT.items()
+        for value in values
+    ),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
     row(made, {"spec": "palindrome"}, "'palindrome'", "package of plugins"),
     row(
@@ -336,6 +356,7 @@ ROWS = [
     row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
     *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),
     row(Problem, {"prompt": "1+4=", "answer": 5}, "answer", "got 5", "str(answer)"),
+    row(Problem, {"prompt": "1+4=", "answer": "5", "metadata": [1]}, "metadata", "got [1]"),
 ]
 
 

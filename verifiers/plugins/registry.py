@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from rlenv._checks import first_line
@@ -278,12 +279,34 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
 
 
 def _declared(verifier: Verifier) -> Verifier:
-    """Refuse a verifier with something else where an object is declared, such as a number in its `turns`."""
-    for name, kind in (("turns", Turns), ("execution", Execution)):
-        if not isinstance(value := getattr(verifier, name), kind):
-            what = f"{type(verifier).__name__}.{name} must be {name} = {kind.__name__}(...)"
-            raise ValueError(f"{what}, got {value!r:.60}; of another kind, give it another name")
+    """Refuse a verifier whose attributes are of another kind than a verifier's, such as a number in its `turns`."""
+    for name, (fits, allowed) in DECLARED.items():
+        if not fits(value := getattr(verifier, name)):
+            what = f"{type(verifier).__name__}.{name} must be {allowed}, got {value!r:.60}"
+            raise ValueError(f"{what}; of another kind, give it another name")
     return verifier
+
+
+def _is_range(value: Any) -> bool:
+    ends = value if isinstance(value, (tuple, list)) and len(value) == 2 else (1, 0)
+    return all(isinstance(end, Real) for end in ends) and ends[0] <= ends[1]
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value)
+
+
+DECLARED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "turns": (lambda value: isinstance(value, Turns), "turns = Turns(...)"),
+    "execution": (lambda value: isinstance(value, Execution), "execution = Execution(...)"),
+    "alphabet": (lambda value: isinstance(value, str), "a text"),
+    "levels": (lambda value: isinstance(value, Integral) and int(value) >= 1, "a whole number of at least 1"),
+    "reward_range": (_is_range, "the lowest and the highest reward, such as (0.0, 1.0)"),
+    "success_reward": (lambda value: isinstance(value, Real), "a number"),
+    "inputs": (_are_names, "a tuple of names, such as ('tolerance',)"),
+    "part_weights": (lambda value: isinstance(value, Mapping), "numbers by name"),
+    "does_not_catch": (lambda value: isinstance(value, Mapping), "reasons by the name of the attack"),
+}
 
 
 def _load(name: str) -> Any:
