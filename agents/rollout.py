@@ -232,6 +232,21 @@ class Rollout:
         cut = self.truncated & ~self.terminated
         return Rollout.of_demonstrations(seen, torch.zeros_like(self.actions[:, :1]), cut[:, None])
 
+    def through_truncation(self) -> Rollout | None:
+        """Return truncated episodes with one step more, which sees what came after their last step, or None."""
+        if (after := self.final_observations) is None:
+            return None
+        longer = self.mask.shape[1] + 1
+        steps, lengths = torch.arange(longer, device=self.mask.device), self.lengths[:, None]
+
+        def with_final(seen: torch.Tensor, final: torch.Tensor) -> torch.Tensor:
+            is_final = (steps == lengths).view(len(self), longer, *[1] * (final.ndim - 1))
+            return torch.where(is_final, final[:, None], _pad_steps(seen, longer))
+
+        seen = map_many(lambda both: with_final(*both), (self.observations, after))
+        cut = (self.truncated & ~self.terminated)[:, None]
+        return Rollout.of_demonstrations(seen, _pad_steps(self.actions, longer), cut & (steps <= lengths))
+
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """Sum [N, T] over the learnable steps; NaN elsewhere has no effect, neither here nor in the gradient."""
         return values.where(self.learnable, 0).sum()

@@ -71,11 +71,13 @@ def _evaluated(agent: Any, rollout: Rollout) -> Rollout:
 
 def _with_values(agent: Any, rollout: Rollout) -> Rollout:
     """Return a rollout with the critic's values, also after the last step of truncated episodes."""
-    values = in_passes(agent, agent.policy.values, rollout)
-    following = rollout.after_truncation(agent.policy.obs_from_actions)
+    values, first_only = in_passes(agent, agent.policy.values, rollout), agent.policy.obs_from_actions
+    remembers = not first_only and agent.policy.initial_state(1) is not None
+    following = rollout.through_truncation() if remembers else rollout.after_truncation(first_only)
     if following is not None:
-        after = in_passes(agent, agent.policy.values, following)
-        rollout = rollout.with_extras(final_values=after.where(following.mask, 0)[:, 0])
+        after = in_passes(agent, agent.policy.values, following).where(following.mask, 0)
+        last = (following.lengths - 1).clamp(min=0)
+        rollout = rollout.with_extras(final_values=after.gather(1, last[:, None])[:, 0])
     return replace(rollout, values=values)
 
 

@@ -12,6 +12,7 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 
 from rlenv.agents import A2C, PPO
 from rlenv.agents.rollout import join
+from rlenv.agents.training.extras import with_extras
 from rlenv.agents.training.supervised import warm_start
 
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
@@ -90,3 +91,16 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, crit
     row_by_row = agent.prepare(rollout)
     assert_close(row_by_row.extras["final_values"], prepared.extras["final_values"], EXACT, "final values, row by row")
     assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
+
+
+@pytest.mark.parametrize("rows", [None, 1])
+def test_final_values_of_a_policy_with_a_memory_are_of_all_that_it_saw(rows):
+    agent = A2C("MlpPolicy", "MountainCar-v0", episodes_per_update=3, micro_batch_size=rows, device="cpu")
+    agent.policy.initial_state = lambda slots: torch.zeros(slots)
+    agent.policy.values = lambda seen: seen.observations[..., 0].where(seen.mask, 0).cumsum(1)  # its sum so far
+    rollout = agent.collector.collect(agent.policy, 3, agent.generator)
+    assert rollout.truncated.all()
+    rollout.terminated[1] = True
+    places = rollout.observations[..., 0].where(rollout.mask, 0).sum(1) + rollout.final_observations[:, 0]
+    found = with_extras(agent, rollout).extras["final_values"]
+    assert_close(found, places * torch.tensor([1, 0, 1]), 1e-5, "final values")
