@@ -16,32 +16,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from rlenv._checks import check_flag
-
 from . import processes
 from .processes import is_dealt_out
 
 T = TypeVar("T")
 
 outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
-
-
-def check_shard(value: Any, count: int | None = None) -> bool:
-    """Return whether weights are dealt out to `count` processes, by default to all processes of the run.
-
-    Raises:
-        ValueError: unless it is True or False; if there is only one process, or this torch is too old.
-    """
-    if not check_flag("shard", value):
-        return False
-    if (count or processes.size()) == 1:
-        raise ValueError(
-            "shard deals the weights out to several processes, and this is the only one: start them with "
-            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
-        )
-    if not hasattr(import_module("torch.distributed.fsdp").FSDPModule, "reset_iter_state"):
-        raise ValueError(f"shard needs FSDP2 of a newer PyTorch than this ({torch.__version__}): install one")
-    return True
 
 
 # Policies. For one that is whole, and without one, these do nothing.

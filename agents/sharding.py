@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils._pytree import tree_map
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -26,6 +26,21 @@ from .processes import is_dealt_out
 
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 PASSES = ("evaluate", "values")  # of a policy, with gradients
+
+
+def check_processes(count: int | None = None) -> None:
+    """Check that weights can be dealt out to so many processes, by default to those of the run.
+
+    Raises:
+        ValueError: if there is only one, or this torch is too old.
+    """
+    if (count or processes.size()) == 1:
+        raise ValueError(
+            "shard deals the weights out to several processes, and this is the only one: start them with "
+            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
+        )
+    if not hasattr(FSDPModule, "reset_iter_state"):
+        raise ValueError(f"shard needs FSDP2 of a newer PyTorch than this ({torch.__version__}): install one")
 
 
 def deal_out(make: Callable[[], Any], device: torch.device) -> Any:

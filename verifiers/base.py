@@ -23,13 +23,9 @@ REASON_LENGTH = 300  # characters
 CARRIED = SAMPLED, PROGRESS, CALLED, REPLIED = (
     "completion.token_ids", "completion.progress", "completion.calls", "completion.reply",
 )  # fmt: skip
-INSTALLED = (
-    str(Path(__file__).parents[1]),
-    str(Path(os.__file__).parent),
-    "<string>",
-    "<frozen",
-)  # code that is not the
-PACKAGES = f"{os.sep}site-packages{os.sep}"  # author's
+# Code that is not the author's: of rlenv, of Python, made from texts, and in installed packages.
+INSTALLED = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<string>", "<frozen")
+PACKAGES = f"{os.sep}site-packages{os.sep}"
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 INFOS = (  # of TextGen-v0, which counts of a dialogue must not replace
     "group", "prompt", "turn", "reply", "appended", "waiting", "completion", "messages", "turns", "verdict",

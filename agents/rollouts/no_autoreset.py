@@ -8,10 +8,32 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
-from .slot_infos import InfosOfAnyKind
+from .slot_infos import in_slot
+
+
+class InfosOfAnyKind(VectorEnv):
+    """A vector environment whose slots may have infos of different kinds under one name.
+
+    Gymnasium's column has the type of the first slot's info: after a 1, another slot's 0.5 becomes 0, and its None
+    stops the environment. Here such a column becomes an array of objects.
+    """
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        for key, value in env_info.items():
+            column = vector_infos.get(key)
+            if column is None or _fits(column, value):
+                super()._add_info(vector_infos, {key: value}, env_num)
+                continue
+            known = vector_infos[f"_{key}"]
+            objects = np.full(self.num_envs, None, dtype=object)
+            for slot in np.flatnonzero(known).tolist():
+                objects[slot] = in_slot(column, slot)
+            objects[env_num], known[env_num] = value, True
+            vector_infos[key] = objects
+        return vector_infos
 
 
 class NoAutoresetVectorEnv(InfosOfAnyKind, SyncVectorEnv):
@@ -95,3 +117,12 @@ class NoAutoresetCartPole(NoAutoresetVectorEnv):
             np.copyto(obs, before.T, where=waits[:, None], casting="same_kind")
         self._autoreset_envs = waits | self._batch.prev_done
         return obs, rewards, terminated, truncated, infos
+
+
+def _fits(column: Any, value: Any) -> bool:
+    """Tell whether a column, a dictionary or an array, can hold an info of another slot as it is."""
+    if isinstance(column, dict) or isinstance(value, dict):
+        return isinstance(column, dict) and isinstance(value, dict)
+    is_number = isinstance(value, (bool, int, float, np.generic, np.ndarray))
+    same = is_number and np.asarray(value).dtype == column.dtype and np.shape(value) == column.shape[1:]
+    return same or column.dtype == object

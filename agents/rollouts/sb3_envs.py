@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from ..rollout import map_obs
 from .env_protocol import EnvSlots, EnvTraits
-from .slot_infos import InfosOfAnyKind, slot_info
+from .no_autoreset import InfosOfAnyKind
+from .slot_infos import slot_info
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")
 

@@ -1,4 +1,4 @@
-"""Infos of slots side by side: in Gymnasium's columns, of any kind, and apart again, one dictionary per slot."""
+"""Infos of slots, taken out of Gymnasium's columns: one dictionary per slot."""
 
 from __future__ import annotations
 
@@ -6,29 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
-
-
-class InfosOfAnyKind(VectorEnv):
-    """A vector environment whose slots may have infos of different kinds under one name.
-
-    Gymnasium's column has the type of the first slot's info: after a 1, another slot's 0.5 becomes 0, and its None
-    stops the environment. Here such a column becomes an array of objects.
-    """
-
-    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
-        for key, value in env_info.items():
-            column = vector_infos.get(key)
-            if column is None or _fits(column, value):
-                super()._add_info(vector_infos, {key: value}, env_num)
-                continue
-            known = vector_infos[f"_{key}"]
-            objects = np.full(self.num_envs, None, dtype=object)
-            for slot in np.flatnonzero(known).tolist():
-                objects[slot] = _in_slot(column, slot)
-            objects[env_num], known[env_num] = value, True
-            vector_infos[key] = objects
-        return vector_infos
 
 
 class SlotInfos(Sequence[dict[str, Any]]):
@@ -54,21 +31,12 @@ class SlotInfos(Sequence[dict[str, Any]]):
 def slot_info(infos: dict[str, Any], slot: int) -> dict[str, Any]:
     """Return one slot's part of a vector environment's infos."""
     return {
-        key: _in_slot(value, slot)
+        key: in_slot(value, slot)
         for key, value in infos.items()
         if not key.startswith("_") and f"_{key}" in infos and infos[f"_{key}"][slot]
     }
 
 
-def _in_slot(column: Any, slot: int) -> Any:
+def in_slot(column: Any, slot: int) -> Any:
+    """Return one slot's value in a column, which is a dictionary of columns or an array."""
     return slot_info(column, slot) if isinstance(column, dict) else column[slot]
-
-
-def _fits(column: Any, value: Any) -> bool:
-    """Tell whether a column, a dictionary or an array, can hold an info of another slot as it is."""
-    if isinstance(column, dict) or isinstance(value, dict):
-        return isinstance(column, dict) and isinstance(value, dict)
-    if column.dtype == object:
-        return True
-    is_number = isinstance(value, (bool, int, float, np.generic, np.ndarray))
-    return is_number and np.asarray(value).dtype == column.dtype and np.shape(value) == column.shape[1:]

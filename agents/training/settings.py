@@ -330,9 +330,8 @@ class AgentSettings(WithSettings):
 
     def _check_together(self) -> None:
         """Check an engine, a mismatch and a shard, and refuse settings that have no effect."""
-        from ..fsdp import check_shard  # it imports torch
-
-        check_shard(self.shard)
+        if self.shard:
+            import_module("rlenv.agents.sharding").check_processes()  # it imports torch
         if self.engine is None:
             self.refuse_idle("without engine", "engine_url", "engine_kwargs", "staleness")
         else:

@@ -13,7 +13,6 @@ import torch
 
 from rlenv._settings import declared_by
 from rlenv.agents import make_envs, processes
-from rlenv.agents.fsdp import check_shard
 from rlenv.agents.language import memory
 from rlenv.agents.language.loading import base_of, config_of, find_config, has_adapter
 from rlenv.agents.language.memory import Workload
@@ -60,9 +59,10 @@ def dry_run(config: TrainConfig) -> None:
 def workload(config: TrainConfig) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and the run's workload."""
     cls, model, ranks = agent_class(config.agent), model_of(config.model), config.plan_processes or processes.size()
-    if config.settings.get("shard") and config.dry_run and ranks == 1:
-        raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
-    check_shard(bool(config.settings.get("shard")), ranks)
+    if config.settings.get("shard"):
+        if config.dry_run and ranks == 1:
+            raise ValueError("--shard deals the weights out to processes: plan for several with --plan-processes N")
+        import_module("rlenv.agents.sharding").check_processes(ranks)
     policy = policy_arguments(config)  # it asks for peft, if needed
     envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_kwargs, config.model))
     encoding = session.task_of(envs).encoding
