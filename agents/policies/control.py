@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -109,6 +110,8 @@ class ControlPolicy(Policy):
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])
         if normalize_observations:
             network["features_extractor_class"] = NormalizedObservations
+        if isinstance(observation_space, spaces.Dict):  # its weights do not depend on the order in which keys are named
+            observation_space = spaces.Dict(OrderedDict(sorted(observation_space.items())))
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
         self.is_categorical = type(self.net.action_dist) is CategoricalDistribution

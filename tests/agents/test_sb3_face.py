@@ -73,7 +73,7 @@ def make_env(kind):
 
 def pole(cls=PPO, env="CartPole-v1", **settings):
     few = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": 4, "learning_rate": 1e-2}
-    return cls("MlpPolicy", env, **{**CPU, **few, **settings})
+    return cls("auto", env, **{**CPU, **few, **settings})
 
 
 def two_poles():
@@ -312,6 +312,15 @@ def test_a_loaded_agent_predicts_without_an_environment(tmp_path):
     again.set_env(two_poles())
     again.learn(total_episodes=4, reset_num_timesteps=False)
     assert again.num_episodes == 8
+
+
+def test_a_network_comes_back_whatever_the_order_of_an_observations_keys(tmp_path):
+    seen = {"z": spaces.Box(-1.0, 1.0, (2,)), "a": spaces.Box(-1.0, 1.0, (2,))}
+    agent = pole(env=OneStep(spaces.Dict(**seen)))  # in this order: Gymnasium sorts the keys of a plain dictionary
+    agent.save(tmp_path / "agent")
+    obs = {"a": torch.tensor([[0.5, -0.5]]), "z": torch.tensor([[1.0, -0.1]])}
+    for env in (None, OneStep(spaces.Dict(**seen)), OneStep(spaces.Dict(seen))):
+        assert torch.equal(PPO.load(tmp_path / "agent", env=env, **CPU).policy.values(obs), agent.policy.values(obs))
 
 
 SPACES = [
