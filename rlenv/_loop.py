@@ -1,18 +1,23 @@
-"""Event loops for the coroutines of a process; the module imports nothing of rlenv, so that all may share it."""
+"""Event loops and threads that a process waits for; the module imports nothing of rlenv, so that all may share it."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from concurrent.futures import Future
 
+G = TypeVar("G")
+T = TypeVar("T")
+SOON = 0.1  # seconds between two questions whether a wait goes on
 _loops: dict[str, tuple[AbstractEventLoop, threading.Thread]] = {}
 _making = threading.RLock()  # two threads that ask first get the same loop
 
@@ -81,6 +86,65 @@ def _loop(whose: str) -> tuple[AbstractEventLoop, threading.Thread]:
             _loops[whose] = loop, threading.Thread(target=loop.run_forever, name=whose, daemon=True)
             _loops[whose][1].start()
         return _loops[whose]
+
+
+def always() -> bool:
+    """Return True."""
+    return True
+
+
+@contextmanager
+def in_threads(work: Callable[[G], T], given: Sequence[G], most: int) -> Iterator[list[Future[T]]]:
+    """Call a function that waits with each of some values, in so many threads at most; yield futures of its results.
+
+    Neither an interrupt nor the end of the process waits for the threads, as it would for those of an executor. After
+    an error, the calls that its thread would have begun have the same one.
+    """
+    from concurrent.futures import Future  # slow, as asyncio is
+
+    asked = [(each, Future[T]()) for each in given]
+    waiting = deque(asked)
+
+    def call() -> None:
+        fault: BaseException | None = None
+        while waiting:
+            with suppress(IndexError):  # another thread has taken the last one
+                each, future = waiting.popleft()
+                fault = _resolve(future, work, each, fault)
+
+    try:
+        for _ in range(min(len(given), most)):
+            threading.Thread(target=call, daemon=True).start()
+        yield [future for _, future in asked]
+    finally:
+        waiting.clear()
+
+
+def _resolve(future: Future[T], work: Callable[[G], T], given: G, fault: BaseException | None) -> BaseException | None:
+    """Call a function for a future, unless there has been a fault; return the fault, if any."""
+    try:
+        if fault is not None:
+            raise fault
+        future.set_result(work(given))
+    except BaseException as error:  # whatever it raises goes to who asked
+        future.set_exception(error)
+        return error
+    return None
+
+
+def results(futures: Sequence[Future[T]], goes_on: Callable[[], bool]) -> list[T]:
+    """Return the results of futures once all are there.
+
+    Raises:
+        CancelledError: if `goes_on` returns False before.
+    """
+    from concurrent.futures import CancelledError, wait
+
+    for future in futures:
+        while not (future.done() or wait([future], SOON).done):
+            if not goes_on():
+                raise CancelledError("the wait was ended")
+    return [future.result() for future in futures]
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +17,13 @@ from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
 
+from ._loop import SOON, always, in_threads, results
 from .forms import Judging
 
 if TYPE_CHECKING:
     from rlenv.verifiers import Isolated
 
 MOST_THREADS = 64  # that wait for replies
-SOON = 0.1  # seconds between two questions whether the wait for replies goes on
-
-
-def always() -> bool:
-    """Return True."""
-    return True
 
 
 @dataclass
@@ -132,13 +125,14 @@ class Judge:
         if self.pool is not None:
             return self.wait_for(self.ask(exchanges, out_of_budget))
         if self.verifier.execution.waits and len(exchanges) > 1:
-            with _in_threads(lambda each: self._reply(each, out_of_budget), exchanges) as futures:
+            with in_threads(lambda each: self._reply(each, out_of_budget), exchanges, MOST_THREADS) as futures:
                 return self.wait_for(futures)
         made, asked = [], monotonic()
         for exchange in exchanges:
             made.append(self._reply(exchange, out_of_budget))
             if monotonic() - asked > SOON:
-                self._check_goes_on()
+                if not self.goes_on():
+                    raise CancelledError("the wait for replies was ended")
                 asked = monotonic()
         return made
 
@@ -148,14 +142,7 @@ class Judge:
         Raises:
             CancelledError: if `goes_on` returns False before they are there.
         """
-        for future in futures:
-            while not (future.done() or wait([future], SOON).done):
-                self._check_goes_on()
-        return [future.result() for future in futures]
-
-    def _check_goes_on(self) -> None:
-        if not self.goes_on():
-            raise CancelledError("the wait for replies was ended")
+        return results(futures, self.goes_on)
 
     def ask(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Future[Reply]]:
         """Have the worker processes make `replies`, and return at once."""
@@ -186,33 +173,3 @@ class Judge:
         if not self.flag_errors or isinstance(error, MiscountError):
             raise error
         return Verdict(0.0, status="error", reason=describe(error))
-
-
-@contextmanager
-def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> Iterator[list[Future[Reply]]]:
-    """Call a function that waits with each exchange, all at once; yield the futures of what it returns.
-
-    Neither an interrupt nor the end of the process waits for the threads, as it would for those of an executor.
-    """
-    asked = [(exchange, Future[Reply]()) for exchange in exchanges]
-    waiting = deque(asked)
-
-    def work() -> None:
-        while waiting:
-            with suppress(IndexError):  # another thread has taken the last one
-                exchange, future = waiting.popleft()
-                _resolve(future, reply, exchange)
-
-    try:
-        for _ in range(min(len(exchanges), MOST_THREADS)):
-            Thread(target=work, daemon=True).start()
-        yield [future for _, future in asked]
-    finally:
-        waiting.clear()
-
-
-def _resolve(future: Future[Reply], reply: Callable[[Exchange], Reply], exchange: Exchange) -> None:
-    try:
-        future.set_result(reply(exchange))
-    except BaseException as error:  # whatever a plugin raises goes to who asked
-        future.set_exception(error)

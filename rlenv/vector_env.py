@@ -13,9 +13,9 @@ from gymnasium.vector.utils import batch_space
 
 from rlenv._checks import check_choice, check_count
 
+from ._loop import always
 from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
-from .judge import always
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
 from .turns import Turn, outcome_of

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+
+from rlenv._loop import always
 
 from ..errors import EngineError
 from ..fsdp import full
@@ -112,7 +114,13 @@ class StaleEngineError(EngineError):
 
 
 class Engine(ABC):
-    """Writes turns over the environment's vocabulary, drawn from the whole softmax: no top-k, top-p or penalties."""
+    """Writes turns over the environment's vocabulary, drawn from the whole softmax: no top-k, top-p or penalties.
+
+    Attributes:
+        goes_on: asked while a server is waited for; once it returns False, the wait ends with a `CancelledError`.
+    """
+
+    goes_on: Callable[[], bool] = staticmethod(always)
 
     @abstractmethod
     def write(self, requests: Sequence[Request]) -> Iterable[Written]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -71,10 +71,15 @@ class EnginePlayer(Player):
         """The engine, started if it was not yet."""
         if self._engine is None:
             self._engine = open_engine(self.agent)
+            self._engine.goes_on = lambda: self.agent.collector.goes_on()
         return self._engine
 
     def sync(self) -> None:
-        """Send the policy's weights as they are now; all processes call this together, and no request is open."""
+        """Send the policy's weights as they are now; all processes call this together, and no request is open.
+
+        Raises:
+            CancelledError: if the training is to end while the engine is waited for.
+        """
         began = time.perf_counter()
         self.wait()
         policy = self.agent.policy
@@ -130,7 +135,10 @@ class EnginePlayer(Player):
 
     def _parts(self, on_step: OnStep) -> list[Part]:
         if self._ahead is None:
-            self.sync()
+            try:
+                self.sync()
+            except CancelledError:
+                return [(None, 0)] * processes.size()
             self._sent = None
             return processes.on_all(lambda: self.play(self, on_step, self.agent.progress))
         ahead, self._ahead = self._ahead, None
@@ -144,7 +152,10 @@ class EnginePlayer(Player):
     @override
     def look_ahead(self) -> None:
         if self.agent.staleness:
-            self.sync()
+            try:
+                self.sync()
+            except CancelledError:  # the next rollout is not played, ahead or later
+                return
             weights = actor_parameters(self.agent.policy)
             self._sent = [local(weight).detach().to("cpu", copy=True) for weight in weights]
             self.moment = {name: part.state_dict() for name, part in self._played().items()}

@@ -12,9 +12,8 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import suppress
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from typing_extensions import override
 
 from rlenv._checks import check_number, first_line
 from rlenv._http import BUSY, Response, ask, bearer, is_address, printable
+from rlenv._loop import in_threads, results
 
 from .. import processes
 from ..errors import EngineError
@@ -77,8 +77,8 @@ class ServerEngine(Engine):
     def write(self, requests: Sequence[Request]) -> Iterator[Written]:
         count = len(requests)
         try:
-            with ThreadPoolExecutor(min(AT_ONCE, count)) as pool:
-                answers = list(pool.map(self._written, range(count), requests, repeat(count)))
+            with in_threads(lambda place: self._written(place, requests[place], count), range(count), AT_ONCE) as asked:
+                answers = results(asked, self.goes_on)
         except ConnectionError as error:
             self._patiently("weight_info", needed=INFO)
             raise StaleEngineError(f"the engine at {self.url} was away ({first_line(error)})") from error
@@ -144,13 +144,15 @@ class ServerEngine(Engine):
     # HTTP.
 
     def _patiently(self, path: str, body: Any = None, needed: Fields | None = None) -> dict[str, Any]:
-        """Return an answer; a server that is away is asked again, while there is patience."""
+        """Return an answer; a server that is away is asked again, while there is patience and the training goes on."""
         until, wait = time.monotonic() + self.patience, 0.5
         while True:
             try:
                 return self._ask(path, body, needed)
             except ConnectionError as error:
                 said, left = f"the engine at {self.url} is away ({first_line(error)})", until - time.monotonic()
+                if not self.goes_on():
+                    raise CancelledError(said) from error
                 if left <= 0:
                     raise EngineError(f"{said}; start it with: {START}") from error
                 if wait == 0.5:

@@ -40,7 +40,7 @@ class Collector:
 
     Attributes:
         spell: makes tokens [F], the extra "feedback", of the reasons that verdicts give; None to drop these.
-        goes_on: asked while verdicts or replies are late; returning False ends the collection.
+        goes_on: asked while verdicts, replies or an engine are waited for; returning False ends the collection.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -146,9 +146,9 @@ class Collector:
         while record.unfinished:
             seen = record.see(obs, starts)
             asked = time.perf_counter()
-            for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
-            acting += time.perf_counter() - asked
             try:
+                for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
+                acting += time.perf_counter() - asked
                 step = slots.step(for_env, actor.acting)
             except CancelledError:
                 if self.goes_on():  # it is somebody else's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,9 @@ class TrainJob:
                 tracker.result = self.result(final)
         except SignalError:
             pass
+        except CancelledError:  # of the engine, before an evaluation
+            if not processes.any_of(bool(self.interrupt.signal)):
+                raise
         finally:
             # Who trains on with the agent leaves the files of the run as they are.
             self.agent.collector.goes_on = goes_on

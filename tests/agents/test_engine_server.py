@@ -1,6 +1,7 @@
 """An engine at an address: what is asked of a server, in which order, and what each of its faults makes of a run."""
 
 import re
+import threading
 import time
 from types import SimpleNamespace
 
@@ -156,6 +157,24 @@ def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_pa
     agent.save(tmp_path / "saved")
     again = agents.GRPO.load(tmp_path / "saved", env=answers())
     assert again.num_updates == 1
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("away", [False, True], ids=["writing", "away"])
+def test_the_wait_for_a_server_ends_with_the_training(server, away, staleness, monkeypatch):
+    """Neither the answers nor the server are waited for: Ctrl-C may not take ten minutes."""
+    agent = made(server, patience=60.0, staleness=staleness)
+    trained(agent, 1)
+    asked, release, began = len(server.asked), threading.Event(), time.monotonic()
+    monkeypatch.setattr(server, "choice", lambda body: release.wait(40.0))
+    agent.collector.goes_on = lambda: not away and GENERATE not in {path for path, _ in server.asked[asked:]}
+    if away:
+        server.stop()
+    assert trained(agent, 1, reset_num_timesteps=False) == [] and agent.num_updates == 1
+    assert time.monotonic() - began < 20
+    release.set()
+    if away:
+        server.restart()
 
 
 def test_a_server_that_answers_later_than_patience_lasts_is_named(server):

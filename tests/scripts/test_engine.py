@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import signal
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import pytest
@@ -65,6 +67,17 @@ def test_one_infinite_log_probability_in_32_answers_ends_the_run_with_one_line(s
     lines = [line for line in ended.output.splitlines() if line.startswith("Stopped: ")]
     assert ended.exit_code == 1 and len(lines) == 1, ended.output
     assert all(word in lines[0] for word in ("request 2 of 32", "-inf", "processed_logprobs"))
+
+
+def test_a_signal_while_an_evaluation_waits_for_the_engine_saves(started, tmp_path, monkeypatch):
+    def load(engine, policy):
+        signal.raise_signal(signal.SIGTERM)
+        assert not engine.goes_on()
+        raise CancelledError
+
+    monkeypatch.setattr(FakeEngine, "load", load)
+    ended = run("train", *SMALL, *ENGINE, "--episodes", 8, "--log-dir", tmp_path / "run")
+    assert ended.exit_code == 128 + signal.SIGTERM and "checkpoint written to" in ended.output, ended.output
 
 
 def test_a_dry_run_starts_no_engine_and_counts_its_memory(started):
