@@ -120,6 +120,12 @@ def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
     assert found.as_dict()["passed"] is False
 
 
+def test_listed_problems_are_tried_in_place_of_those_that_a_verifier_makes():
+    listed = [Problem("1+1=", "2"), Problem("2+2=", "4", {"level": 1})]
+    found = lint(Sums(), listed)
+    assert (found.findings, found.problems, found.honest) == ([], 2, 6)
+
+
 def test_a_verifier_is_slow_unless_it_says_so_and_every_rule_and_attack_is_tried_here(monkeypatch):
     monkeypatch.setattr(report, "USUAL", 0.0)
     assert (

@@ -122,7 +122,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         check_inputs(verifier, chosen)
         sampled = _sampled(verifier) if problems is None else []
         cases = cases_of(verifier, chosen, sampled)
-        report.findings += _of_problems(verifier, sampled)
+        report.findings += _of_problems(verifier, sampled) if problems is None else ()
         report.without_demonstration = sum(not verifier.demonstration(problem) for problem in chosen)
     except NoProblemsError:
         raise
