@@ -149,12 +149,13 @@ class Collector:
             try:
                 for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
                 acting += time.perf_counter() - asked
+                record.note_actions(actions, log_probs)
                 step = slots.step(for_env, actor.acting)
             except CancelledError:
                 if self.goes_on():  # it is somebody else's
                     raise
                 return None
-            record.add(actions, log_probs, step)
+            record.add(step)
             actor.appended, actor.waiting = step.appended, step.waiting
             self.steps += step.taken
             if on_step is not None:

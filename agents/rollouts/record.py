@@ -103,12 +103,15 @@ class Record:
             self.first = self._keep(self.first, self.episode[slots], obs, slots)
         return obs
 
-    def add(self, actions: Any, log_probs: Any, step: Step) -> None:
+    def note_actions(self, actions: Any, log_probs: Any) -> None:
+        """Keep the actions of every slot, before the environment gets them, which may write into them."""
+        self.steps.note("actions", actions)
+        self.steps.note("log_probs", log_probs)
+
+    def add(self, step: Step) -> None:
         """Write a step of every slot, and close the episodes that ended with it."""
         waited = self._none if step.waited is None else step.waited
         self.steps.place(self.episode, self.column, waited)
-        self.steps.note("actions", actions)
-        self.steps.note("log_probs", log_probs)
         self.steps.note("rewards", step.rewards)
         if step.appended is not None:
             appended = np.broadcast_to(step.appended, waited.shape)

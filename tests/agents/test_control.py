@@ -77,6 +77,22 @@ def test_actions_have_the_shape_of_their_space_and_begin_where_it_begins(space):
     agent.learn(total_episodes=4)
 
 
+class Writing(Listener):
+    """It takes its action for its own, as an environment does that sets what is not allowed to 0."""
+
+    def step(self, action):
+        told = super().step(action)
+        action[...] = 0
+        return told
+
+
+@pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3])], ids=str)
+def test_a_rollout_has_the_actions_as_they_were_chosen(space):
+    env = Writing(space)
+    heard, chosen, _ = heard_and_chosen(agent_in(env), env)
+    assert torch.equal(heard, chosen.to(heard.dtype)) and bool(heard.any())
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint64])
 def test_unsigned_numbers_are_seen_as_they_are_also_where_an_episode_is_cut_off(dtype):
     env = gym.wrappers.TimeLimit(Listener(spaces.Discrete(2), spaces.Box(0, 60_000, (3,), dtype)), 3)
