@@ -9,7 +9,7 @@ import string
 
 import pytest
 
-from rlenv.verifiers import Execution, Probes, Problem, Verdict, Verifier
+from rlenv.verifiers import Execution, FunctionVerifier, Probes, Problem, Verdict, Verifier
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -118,6 +118,15 @@ def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
     found = lint(bad())
     assert (rules(found), families(found)) == (({"attack"}, PAYS[bad]) if bad in PAYS else ({BAD[bad]}, set()))
     assert found.as_dict()["passed"] is False
+
+
+def test_a_function_gets_a_token_per_character_and_the_state_of_a_training_that_begins():
+    def short(completions, answer, completion_ids, trainer_state):
+        assert trainer_state.global_step == 0
+        assert [len(text) + 1 for text in completions] == list(map(len, completion_ids)), "with the end token"
+        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+    assert lint(FunctionVerifier(short), [Problem("1+1=", "2"), Problem("2+2=", "4")]).findings == []
 
 
 def test_listed_problems_are_tried_in_place_of_those_that_a_verifier_makes():

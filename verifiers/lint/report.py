@@ -18,6 +18,8 @@ from typing import Any
 from rlenv._status import VERIFIER_FAILED
 
 from ..base import (
+    CARRIED,
+    Completion,
     Problem,
     Verdict,
     Verifier,
@@ -222,7 +224,7 @@ def verdicts_of(
     """Return the verdicts on cases, alone or in a batch; an exception is a verdict with the status "error"."""
     try:
         with _limit(longest):
-            problems, texts = [case.problem for case in cases], [case.text for case in cases]
+            problems, texts = [case.problem for case in cases], [_said(verifier, case.text) for case in cases]
             made = [judge.verify(problems[0], texts[0])] if alone else judge.verify_batch(problems, texts)
             return checked(verifier, made, len(cases))
     except _TooLongError:
@@ -230,6 +232,13 @@ def verdicts_of(
     except (Exception, SystemExit) as error:
         failed = Verdict(0.0, status="error", reason=("" if alone else "in a batch: ") + describe(error))
     return [failed] * len(cases)
+
+
+def _said(verifier: Verifier, text: str) -> str:
+    """Return a text as a completion of a training that begins, with a token per character, if this is asked for."""
+    if not {*CARRIED}.intersection(verifier.inputs):
+        return text
+    return Completion.of(text, [*map(ord, text), 0], {"num_updates": 0, "max_updates": None})
 
 
 class _TooLongError(BaseException):
