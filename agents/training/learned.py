@@ -40,8 +40,15 @@ def train_too(agent: Any) -> None:
     """Train the agent's modules with the policy, on its device; a frozen one stays where it is.
 
     Raises:
-        ValueError: for an optimizer of the agent's in several processes, which would not add up their gradients.
+        ValueError: for an optimizer of the agent's in several processes, which would not add up their gradients, and
+            for weights that the policy got, or that were unfrozen, after its optimizer was made.
     """
+    names = {parameter: name for name, parameter in agent.policy.named_parameters() if parameter.requires_grad}
+    for parameter in agent.policy_optimizer.weights.lacking(names)[:1]:
+        raise ValueError(
+            f"{names[parameter]} of the policy would not be trained: add or unfreeze it before the agent is made; "
+            "modules that setup makes are attributes of the agent"
+        )
     found = learned_by(agent).values()
     others = [one for one in found if isinstance(one, torch.optim.Optimizer)]
     if others and processes.size() > 1:

@@ -69,7 +69,6 @@ class MasterWeights:
         self.parameters: list[nn.Parameter] = []
         self.masters: list[nn.Parameter] = []
         self._copied: list[tuple[nn.Parameter, nn.Parameter]] = []
-        self._master_of: dict[int, nn.Parameter] = {}
         self.add(parameters)
 
     def add(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -79,14 +78,16 @@ class MasterWeights:
             self.parameters.append(parameter)
             self.masters.append(master)
             self._copied += [(parameter, master)] if master is not parameter else []
-            self._master_of[id(parameter)] = master
 
-    def __contains__(self, parameter: nn.Parameter) -> bool:
-        return id(parameter) in self._master_of
+    def lacking(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        """Return the parameters that are not among those to be trained."""
+        known = set(map(id, self.parameters))  # not kept, since in a copy they are others
+        return [parameter for parameter in parameters if id(parameter) not in known]
 
     def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the masters of some of the parameters."""
-        return [self._master_of[id(parameter)] for parameter in parameters]
+        masters = dict(zip(map(id, self.parameters), self.masters, strict=True))
+        return [masters[id(parameter)] for parameter in parameters]
 
     @torch.no_grad()
     def add_gradients(self) -> None:
@@ -157,8 +158,7 @@ class PolicyOptimizer:
 
     def add(self, parameters: Iterable[nn.Parameter]) -> None:
         """Train further parameters, clipped by themselves, unless they are trained already."""
-        new = [parameter for parameter in parameters if parameter not in self.weights]
-        if new:
+        if new := self.weights.lacking(parameters):
             self.weights.add(new)
             self.sides.append(self.weights.of(new))
             self.adam.add_param_group({"params": self.sides[-1]})

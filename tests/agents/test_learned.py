@@ -1,5 +1,6 @@
 """What an algorithm learns beside the policy: modules that are trained, saved and kept, and leave the policy alone."""
 
+import copy
 from typing import ClassVar
 
 import pytest
@@ -89,10 +90,10 @@ def test_modules_go_on_as_without_a_break(cls, tmp_path):
     whole, first = agent_of(cls), agent_of(cls)
     whole.learn(total_episodes=16)
     first.learn(total_episodes=8).save(tmp_path)
-    again = cls.load(tmp_path, device="cpu")
-    assert all(map(torch.equal, heads(again), heads(first)))
-    again.learn(total_episodes=8, reset_num_timesteps=False)
-    assert all(map(torch.equal, heads(again), heads(whole)))
+    for again in (cls.load(tmp_path, device="cpu"), copy.deepcopy(first)):
+        assert all(map(torch.equal, heads(again), heads(first)))
+        again.learn(total_episodes=8, reset_num_timesteps=False)
+        assert all(map(torch.equal, heads(again), heads(whole)))
 
 
 def test_a_part_of_the_policy_is_saved_with_it_and_a_frozen_module_stays_where_it_is():
@@ -139,6 +140,22 @@ def test_the_gradient_check_takes_modules_of_the_usual_precision():
 
     found = check_gradient(Noted, episodes=2, world=World(2, 2, end=0), updates=False)
     assert found.error < 1e-9
+
+
+def test_weights_of_the_policy_that_no_optimizer_has_are_refused():
+    class InThePolicy(Reinforce):
+        def setup(self, env, group_size):
+            self.policy.head = nn.Linear(4, 1)
+
+    with pytest.raises(ValueError, match=r"head\.weight of the policy would not be trained"):
+        agent_of(InThePolicy)
+    policy = agent_of().policy
+    name, frozen = next(iter(policy.named_parameters()))
+    frozen.requires_grad_(False)
+    agent = Reinforce(policy, "CartPole-v1", device="cpu")
+    frozen.requires_grad_(True)
+    with pytest.raises(ValueError, match=rf"{name} of the policy would not be trained"):
+        agent.learn(1)
 
 
 def test_an_optimizer_of_ones_own_is_refused_in_several_processes(monkeypatch):
