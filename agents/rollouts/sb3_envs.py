@@ -172,7 +172,16 @@ class AsVecEnv(VecEnv):
 
 
 def as_vec_env(env: VectorEnv) -> VecEnv:
-    """Return the `VecEnv` that an environment was made from, or a new one around it."""
+    """Return the `VecEnv` that an environment was made from, or a new one around it.
+
+    Raises:
+        ValueError: for anything but a gymnasium VectorEnv.
+    """
+    if not isinstance(env, VectorEnv):
+        raise ValueError(
+            f"as_vec_env takes a gymnasium VectorEnv, such as one of gym.make_vec, got {env!r:.80}; "
+            "stable-baselines3's DummyVecEnv and make_vec_env make one of single environments"
+        )
     return env.venv if isinstance(env, FromVecEnv) else AsVecEnv(env)
 
 

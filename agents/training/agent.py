@@ -107,6 +107,7 @@ class Agent(Loop):
         from . import evaluation
 
         num_episodes = check_count("num_episodes", num_episodes)
+        seed = None if seed is None else check_count("seed", seed, low=0)
         started = time.perf_counter()
         own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
         tokenizer = getattr(self.policy, "tokenizer", None)

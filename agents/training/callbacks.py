@@ -23,24 +23,26 @@ def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCa
     """Return one initialised callback.
 
     Args:
-        callback: None, a callback, a list of callbacks, or a function of (locals, globals) that may return False to
-            stop.
+        callback: None, a callback, a function of (locals, globals) that returns False to stop, or a list of these.
         agent: passed to the callbacks as their model.
         progress_bar: whether to add stable-baselines3's.
 
     Raises:
         TypeError: for anything else, such as a class or a callback of another library.
     """
-    if isinstance(callback, (list, tuple)):
-        callback = CallbackList(list(callback))
-    elif not isinstance(callback, BaseCallback):
-        if isinstance(callback, type) or not (callback is None or callable(callback)):
-            raise TypeError(
-                f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
-                "list of them, or a function of (locals, globals)"
-            )
-        callback = ConvertCallback(callback)
-    if progress_bar:
-        callback = CallbackList([callback, StepsBar()])
-    callback.init_callback(agent)
-    return callback
+    several = [_as_one(each) for each in (callback if isinstance(callback, (list, tuple)) else [callback])]
+    several += [StepsBar()] * progress_bar
+    made = several[0] if len(several) == 1 else CallbackList(several)
+    made.init_callback(agent)
+    return made
+
+
+def _as_one(callback: Any) -> BaseCallback:
+    if isinstance(callback, BaseCallback):
+        return callback
+    if isinstance(callback, type) or not (callback is None or callable(callback)):
+        raise TypeError(
+            f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
+            "function of (locals, globals), or a list of these"
+        )
+    return ConvertCallback(callback)

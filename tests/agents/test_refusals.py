@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import CallbackList
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear, Parameter
 
@@ -29,6 +30,7 @@ from rlenv.agents import (
     ReinforceBaseline,
     ReinforcePlusPlus,
     Rollout,
+    as_vec_env,
     find_agent,
 )
 from rlenv.agents.engines.base import Engine
@@ -358,6 +360,7 @@ def learns_in_advantages():
 
 
 WRONG_TYPES += [
+    (lambda: pole(Reinforce).learn(1, callback=[CallbackList]), ("CallbackList'> is not a callback", "an instance")),
     (lambda: losing(lambda loss, _: loss), ("Odd.loss returns a Tensor", "return the loss and a dictionary")),
     (lambda: losing(lambda loss, figures: (loss.expand(2), figures)), ("Odd.loss returns the loss of shape (2,)",)),
     (lambda: losing(lambda loss, _: (loss, {"train/h": loss.expand(5)})), ("returns train/h of shape (5,)",)),
@@ -370,6 +373,8 @@ WRONG_TYPES += [
 ]
 ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
 OTHERS = [
+    (lambda: as_vec_env(Somebody()), ("as_vec_env takes a gymnasium VectorEnv", "Somebody", "DummyVecEnv")),
+    (lambda: pole(Reinforce).evaluate("CartPole-v1", 1, seed=-1), ("seed must be", "at least 0", "-1")),
     (learns_in_advantages, ("Tempered.advantages", "gradient", "surrogate or loss")),
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),

@@ -126,7 +126,7 @@ def test_a_callback_that_returns_false_stops_the_training(kind):
     assert stop.left == 0 and stop.ended
     assert 3 <= agent.num_timesteps <= 3 * agent.env.num_envs and agent.num_updates == 0
     calls = []
-    agent.learn(10, callback=lambda local, glob: calls.append(local["dones"].shape) or True)
+    agent.learn(10, callback=[StopAfter(100), lambda local, glob: calls.append(local["dones"].shape) or True])
     assert agent.num_updates >= 1, "the next training starts afresh"
     assert set(calls) == {(agent.env.num_envs,)}
 
