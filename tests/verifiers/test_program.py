@@ -75,6 +75,17 @@ def test_a_plain_call_has_arguments_by_name():
         assert said[0][0]["content"] == "2" and verdict.reward == 1
 
 
+@pytest.mark.parametrize("parameters", [{"type": "object", "properties": {"any": True}}, True, None])
+def test_a_tool_may_take_anything_by_its_schema(parameters):
+    tool = {"type": "function", "function": {"name": "tell", "parameters": parameters}}
+
+    def solve(problem, client):
+        return float(bool(say(client, tools=[tool]).tool_calls))
+
+    called = turn("tell", [Call("tell", {"any": 1})])
+    assert Program(solve).opened(SUM).prompt == ASK and episode(Program(solve), called)[1] == Verdict(1.0)
+
+
 @pytest.mark.parametrize(("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE])
 def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, left):
     program = Program(solve, timeout=0.2)

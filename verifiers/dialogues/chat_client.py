@@ -210,17 +210,22 @@ def offered(tool: Mapping[str, Any]) -> Callable[..., Any]:
     def function(**arguments: Any) -> None:
         raise NotImplementedError("the program runs this tool")
 
-    described = tool["function"].get("parameters") or {}
-    properties, required = described.get("properties", {}), described.get("required", ())
+    described = _mapping(tool["function"].get("parameters"))
+    properties, required = _mapping(described.get("properties")), described.get("required") or ()
     required = required or (properties if len(properties) == 1 else ())  # the only one is meant, whatever is said
     named = sorted(filter(str.isidentifier, properties), key=lambda name: name not in required)
     kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     parameters = [inspect.Parameter(each, kind, default=empty if each in required else None) for each in named]
     function.__name__ = tool["function"]["name"]
-    function.__annotations__ = {each: str for each in named if properties[each].get("type") == "string"}
+    function.__annotations__ = {each: str for each in named if _mapping(properties[each]).get("type") == "string"}
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.schema = dict(tool)  # type: ignore[attr-defined]
     return function
+
+
+def _mapping(schema: Any) -> Mapping[str, Any]:
+    """Return a part of a schema; a valid one may also be True, for any value."""
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def _tool(tool: Any) -> dict[str, Any]:
