@@ -267,7 +267,7 @@ HOSTILE = [  # program, status, words
         "call 2 changes message 2",
     ),
     (twice(lambda said: [said[0], said[2]]), "error", "call 2 changes message 2"),
-    (twice(lambda said: said[:1]), "error", "call 2 changes message 2"),
+    (twice(lambda said: said[:1]), "error", "call 2 leaves out message 2"),
     (twice(lambda said: said[:2]), "error", "call 2 adds no message"),
     (twice(lambda said: [*said, {"role": "assistant", "content": "x"}]), "error", "call 2", "'assistant'"),
     (twice(lambda said: [*said, {"role": "system", "content": "x"}]), "error", "call 2", "'system'"),

@@ -120,8 +120,8 @@ def added(messages: Sequence[Any], said: Sequence[Message]) -> list[Message]:
     given = list(map(normal, messages))
     for number, before in enumerate(said, 1):
         if _key(before) not in map(_key, given[number - 1 : number]):
-            verb = "begins anew" if number == 1 else f"changes message {number}"
-            raise RefusedError(f"{verb}: {GROWS}")
+            verb = "changes" if number <= len(given) else "leaves out"  # as a second call with the first prompt does
+            raise RefusedError(f"{'begins anew' if number == 1 else f'{verb} message {number}'}: {GROWS}")
     fresh = given[len(said) :]
     if not said:
         return as_conversation(fresh)
