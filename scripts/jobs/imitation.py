@@ -164,7 +164,7 @@ def sft(config: SftConfig) -> ImitatedRun:
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:
             name = f"sft-{_source(config)}"
-            run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))
+            run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name, held)))
         folder, run = run.path, own_folder(run, held)  # the user's, and the one that this process writes
         if not resumed:
             run.create(config.flat(), config.overwrite, held)

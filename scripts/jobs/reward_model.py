@@ -47,8 +47,8 @@ def train_on_pairs(config: RewardModelConfig) -> tuple[Path, dict[str, Any], int
     model, tokenizer, train, held_out = _prepared(config)
     steps = config.steps if config.epochs is None else config.epochs * -(-len(train) // config.batch_size)
     rate = config.learning_rate or default_rate(model)
-    run = RunFolder(choose(config.log_dir, config.overwrite, f"reward-model-{Path(config.pairs).stem}"))
     held = ExitStack()
+    run = RunFolder(choose(config.log_dir, config.overwrite, f"reward-model-{Path(config.pairs).stem}", held))
     run.create(config.but(learning_rate=rate).flat(), config.overwrite, held)
     before = preference_figures(model, held_out) if len(held_out) else None
     started = time.perf_counter()

@@ -85,7 +85,7 @@ def train(config: TrainConfig) -> TrainedRun:
     with ExitStack() as held:
         with trusting(config.trust or not resumed):
             here = config.but(device=device)
-            agent, run = continued(here, held) if resumed else _new(here)
+            agent, run = continued(here, held) if resumed else _new(here, held)
             if (folder := own_folder(run, held)) is not run:
                 config = config.but(report=False, track=None)
             job = TrainJob(agent, config, folder, interrupt)
@@ -222,10 +222,10 @@ def _report(folder: Path) -> bool:
     return True
 
 
-def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
-    """Return the agent of a new run, and its folder; writes nothing."""
+def _new(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
+    """Return the agent of a new run, and its folder, which `held` removes if it stays empty."""
     agent = build_agent(config.agent, config)
     agent.check_ready()  # before the warm start
     of_text = [short_name(named(config.verifier))] if config.is_text else []
     name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
-    return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))
+    return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name, held)))

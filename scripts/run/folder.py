@@ -243,18 +243,36 @@ class RunFolder:
         write_json(self.path / name, value)
 
 
-def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
-    """Return the path of a new run: `log_dir`, or the first runs/NAME that does not exist. Writes nothing.
+def choose(log_dir: Path | None, overwrite: bool, name: str, held: ExitStack) -> Path:
+    """Return the path of a new run: `log_dir`, or the first runs/NAME that does not exist.
+
+    The latter is made at once, so that runs which start together choose different ones.
+
+    Args:
+        log_dir: the user's choice, if any; nothing is written there.
+        overwrite: whether it may replace a run.
+        name: of the run, without one.
+        held: removes a folder that is still empty when it is closed.
 
     Raises:
         ValueError: if the folder exists and may not be replaced, or is not a run folder.
     """
-    if log_dir is None:
-        candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
-        return next(path for path in candidates if not path.exists())
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    while log_dir is None:
+        path = Path("runs", next(names))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir()
+            held.callback(_remove_if_empty, path)
+            return path
     check_place(log_dir)
     RunFolder(log_dir).check_free(overwrite)
     return log_dir
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def own_folder(run: RunFolder, held: ExitStack) -> RunFolder:

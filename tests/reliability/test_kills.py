@@ -1,6 +1,8 @@
 """Folders of runs that were killed before their first checkpoint, or while they were overwritten."""
 
 import shutil
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from inprocess import done
@@ -51,7 +53,16 @@ def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(p
 def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_path):
     for name in left:
         (tmp_path / name).touch()
-    assert choose(tmp_path, overwrite=False, name="run") == tmp_path
+    assert choose(tmp_path, False, "run", ExitStack()) == tmp_path
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match="exists"):
-        choose(tmp_path, overwrite=False, name="run")
+        choose(tmp_path, False, "run", ExitStack())
+
+
+def test_runs_without_a_folder_that_start_together_have_one_each_and_one_that_fails_leaves_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as first, ExitStack() as second:
+        chosen = [choose(None, False, "run", held) for held in (first, second)]
+        (chosen[0] / "config.json").touch()
+    assert chosen == [Path("runs/run"), Path("runs/run-2")]
+    assert list(Path("runs").iterdir()) == [chosen[0]]
