@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
@@ -296,6 +297,28 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
             hint = f"; pass the id as env, or gym.make_vec({name}, ..., group_size=4)"
         raise ValueError(f"{compares} compares episodes of a group, so {setting} must be at least 2, got 1{hint}")
     return size
+
+
+def check_spaces(
+    where: str, own: VectorEnv, other: VectorEnv, form: Callable[[Any], Any] = lambda space: space
+) -> None:
+    """Check that the spaces of another environment are those of a policy, or have the same form.
+
+    Raises:
+        ValueError: if not; it begins with `where`.
+    """
+    for kind in ("observation", "action"):
+        ours, theirs = (getattr(envs, f"single_{kind}_space") for envs in (own, other))
+        if form(ours) != form(theirs):
+            shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+            raise ValueError(f"{where}: {shown}")
+
+
+def form_of(space: gym.Space) -> tuple[Any, ...]:
+    """Return the parts of a space by which it fits a policy; contexts may be longer, and bounds others."""
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict, sorted(space)
+    return type(space), space.shape, np.asarray(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
 
 
 def check_replays(env: VectorEnv, who: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from rlenv._checks import check_count
@@ -19,7 +18,16 @@ from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
 from ..rollouts.collector import OnStep
-from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, seed_of, takes_tokenizer
+from ..rollouts.envs import (
+    MissingEnv,
+    check_spaces,
+    closed_on_error,
+    env_maker,
+    form_of,
+    full_id,
+    seed_of,
+    takes_tokenizer,
+)
 from .loop import Loop
 
 if TYPE_CHECKING:
@@ -114,7 +122,7 @@ class Agent(Loop):
         if own is not None and tokenizer is not None and takes_tokenizer(env):
             own = {**own, "tokenizer": tokenizer}  # other problems may have other characters
         with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
-            _check_spaces("evaluate", self.env, envs, _form)  # contexts may be longer, and bounds others
+            check_spaces("evaluate", self.env, envs, form_of)  # contexts may be longer, and bounds others
             try:
                 playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
                 return evaluation.evaluate(self.policy, envs, num_episodes, *playing)
@@ -236,7 +244,7 @@ class Agent(Loop):
         slots = self.num_envs if known else min(self.usual("num_envs"), self.episodes_per_update)
         with closed_on_error(env) as noted:
             made = noted(make(num_envs=slots))
-            _check_spaces("set_env", self.env, made)
+            check_spaces("set_env", self.env, made)
             self.policy.adopt_tokenizer(made.metadata)
             self.use_env(made)
         self.make_envs, self.origin = make, origin
@@ -272,21 +280,6 @@ class Agent(Loop):
         from . import loading
 
         loading.set_parameters(self, given, exact_match)
-
-
-def _check_spaces(
-    where: str, own: VectorEnv, other: VectorEnv, form: Callable[[Any], Any] = lambda space: space
-) -> None:
-    for kind in ("observation", "action"):
-        ours, theirs = (getattr(envs, f"single_{kind}_space") for envs in (own, other))
-        if form(ours) != form(theirs):
-            shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
-            raise ValueError(f"{where}: {shown}")
-
-
-def _form(space: spaces.Space) -> tuple[Any, ...]:
-    """Return the parts of a space by which it fits a policy."""
-    return type(space), space.shape, getattr(space, "n", None)
 
 
 def _check_form(space: spaces.Space, observation: Any) -> None:

@@ -23,7 +23,16 @@ from ..checks import check_optional_count
 from ..errors import reading
 from ..fsdp import has_part
 from ..policies.base import MODEL, Policy
-from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, takes_tokenizer, traits_of
+from ..rollouts.envs import (
+    MissingEnv,
+    check_spaces,
+    form_of,
+    full_id,
+    seed_of,
+    shares_stream,
+    takes_tokenizer,
+    traits_of,
+)
 from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .learned import train_too
@@ -78,6 +87,8 @@ def _restore(
         continue_env: as for `Agent.load`.
         given: constructor arguments that replaced the saved ones.
     """
+    if None not in saved.facts["spaces"].values():
+        check_spaces("load", _missing_env(saved), agent.env, form_of)
     same = saved_env and not isinstance(agent.env, MissingEnv)
     if same:  # without the trust of this call, and with the name of a tokenizer that is gone
         asked = given.get("env_kwargs", saved.facts["env_kwargs"])

@@ -209,6 +209,10 @@ def infos_in_a_list():
     Reinforce("MlpPolicy", envs, device="cpu").learn(1)
 
 
+def evaluated_elsewhere(own, other):
+    Reinforce("auto", Silent(**own), device="cpu").evaluate(Silent(**other), 1)
+
+
 def unsure():
     Reinforce("MlpPolicy", Somebody(**stepped(info={"is_success": "yes"})), device="cpu").learn(1)
 
@@ -374,6 +378,13 @@ WRONG_TYPES += [
 ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
 OTHERS = [
     (lambda: as_vec_env(Somebody()), ("as_vec_env takes a gymnasium VectorEnv", "Somebody", "DummyVecEnv")),
+    *(
+        (lambda own=own, other=other: evaluated_elsewhere(own, other), (said, "is not that of the policy"))
+        for own, other, said in (
+            ({"action_space": spaces.MultiDiscrete([2, 3])}, {"action_space": spaces.MultiDiscrete([3, 2])}, "[3 2]"),
+            ({"observation_space": PAIR}, {"observation_space": spaces.Dict({"a": IMAGE, "c": TWO})}, "'c'"),
+        )
+    ),
     (lambda: pole(Reinforce).evaluate("CartPole-v1", 1, seed=-1), ("seed must be", "at least 0", "-1")),
     (learns_in_advantages, ("Tempered.advantages", "gradient", "surrogate or loss")),
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),

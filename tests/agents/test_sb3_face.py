@@ -323,6 +323,14 @@ def test_a_network_comes_back_whatever_the_order_of_an_observations_keys(tmp_pat
         assert torch.equal(PPO.load(tmp_path / "agent", env=env, **CPU).policy.values(obs), agent.policy.values(obs))
 
 
+def test_an_agent_is_not_loaded_for_other_actions_that_take_as_many_weights(tmp_path):
+    env, other = OneStep(KEYED["seen"]), OneStep(KEYED["seen"])
+    env.action_space, other.action_space = spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([3, 2])
+    Reinforce("MlpPolicy", env, **CPU).save(tmp_path / "agent")
+    with pytest.raises(ValueError, match=r"load: the action space MultiDiscrete\(\[3 2\]\) is not that of the policy"):
+        Reinforce.load(tmp_path / "agent", env=other, **CPU)
+
+
 SPACES = [
     spaces.Box(-np.inf, np.inf, (3,)),
     spaces.Box(np.array([-1.5, 0.1], np.float32), np.array([np.inf, 3.0], np.float32)),
