@@ -372,9 +372,13 @@ class Loop(Algorithm):
                 self._check_together()
                 self.anchor.check_kept()
                 self.moment, self.updating = moment_of(self), False
+                counted = getattr(self, counter)
                 rollout = self.collect_rollout(callback)
                 if rollout is None:
                     break
+                if getattr(self, counter) == counted:  # the loop would have no end
+                    name = f"{type(self).__name__}.collect_rollout"
+                    raise ValueError(f"{name}: {counter} stays {counted}; call super(), or count what it played")
                 if getattr(self, counter) < goal:
                     self.player.look_ahead()
                 hidden = self.env.metadata.get("hidden_token_ids", ())

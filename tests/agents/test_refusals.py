@@ -346,6 +346,10 @@ def noting_of_episodes(agent, log_probs, batch):
     batch.note("train/h", batch.returns)
 
 
+def uncounted(agent, callback):
+    return agent.evaluate(agent.env, 8)[1]
+
+
 def keeping_none(agent, rollout):
     return Reinforce.prepare(agent, rollout.select(slice(0)))
 
@@ -397,6 +401,7 @@ OTHERS = [
     ),
     (lambda: answering("prepare", keeping_none), ("Odd.prepare returns <Batch of 0 episodes", "one episode or more")),
     (lambda: answering("batches", lambda agent, batch: iter(())), ("Odd.batches", "no batch")),
+    (lambda: answering("collect_rollout", uncounted), ("Odd.collect_rollout", "num_episodes stays 0", "super()")),
     (
         lambda: answering("critic_loss", lambda agent, values, batch: values.mean(), PPO),
         ("Odd.critic_loss returns ()",),
