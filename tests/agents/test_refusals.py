@@ -241,6 +241,8 @@ SPACES = [  # observations, actions, policy, its arguments; what is named
     (spaces.Box(-1, 1, ()), TWO, "auto", {}, ("observation space Box", "shape ()", "(1,)")),
     (spaces.MultiDiscrete([[2, 3]]), TWO, "auto", {}, ("space MultiDiscrete", "(1, 2)", "one dimension")),
     (IMAGE, spaces.MultiBinary([2, 3]), "auto", {}, ("space MultiBinary", "(2, 3)", "one dimension")),
+    (spaces.Box(0, 255, (40, 40, 3), np.uint8), TWO, "CnnPolicy", {}, ("channels first", "VecTransposeImage")),
+    (spaces.Box(0, 1, (3, 40, 40)), TWO, "CnnPolicy", {}, ("uint8", "float32", "MlpPolicy")),
     (SMALL, TWO, "CnnPolicy", {}, ("CnnPolicy", "36 x 36", "(3, 8, 8)")),
     (spaces.Dict({"a": SMALL}), TWO, "auto", {}, ("MultiInputPolicy", "36 x 36", "(3, 8, 8)")),
     (IMAGE, TWO, "auto", {"use_sde": True}, ("use_sde", "a Box", "Discrete(2)")),
