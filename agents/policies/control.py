@@ -306,7 +306,7 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
     if name == "CnnPolicy" and not is_channels_first(observation_space):
         raise ValueError(
             f"CnnPolicy needs uint8 images of 0 to 255 with channels first, Box[C, H, W], got {observation_space}; "
-            "if channels are last, wrap the environment in stable-baselines3's VecTransposeImage; for others use MlpPolicy"
+            "if channels are last, wrap it in stable-baselines3's VecTransposeImage; for others use MlpPolicy"
         )
     small = [part for part in seen if name != "MlpPolicy" and is_image_space(part) and min(part.shape[1:]) < SMALLEST]
     if small:
