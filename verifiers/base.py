@@ -356,7 +356,7 @@ class Scorer:
         """Judge one completion."""
         if type(self).verify_batch is Scorer.verify_batch:
             raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
-        return self.verify_batch([problem], [completion])[0]
+        return checked(self, self.verify_batch([problem], [completion]), 1)[0]
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, in order; override it if a batch is cheaper than one at a time."""

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 import torch
 
-from rlenv.verifiers import Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 from rlenv.verifiers.base import checked, describe, is_success
 
 
@@ -52,6 +52,16 @@ def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, insi
         name = f"reward_range ({low}, {high}) of Between"
         reason = f"the reward {reward} is outside {name}; declare another reward_range"
         assert verdict == Verdict(0.0, status="error", reason=reason)
+
+
+@pytest.mark.parametrize(("judged", "ends"), [(iter([Verdict(0.5)]), None), ([], "got 0"), ([None], "got 1")])
+def test_one_completion_is_judged_by_a_batch_as_many_are(judged, ends):
+    batched = type("Batched", (Verifier,), {"verify_batch": lambda self, problems, completions: judged})()
+    if ends is None:
+        assert batched.verify(Problem("?"), "").reward == 0.5
+    else:
+        with pytest.raises(ValueError, match=f"^Batched: .* {ends}"):
+            batched.verify(Problem("?"), "")
 
 
 def test_a_verdict_that_was_not_reached_has_no_reward_to_check():
