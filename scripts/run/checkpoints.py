@@ -119,8 +119,9 @@ class Saver:
 
     def _write(self, folder: Path, previous: Path | None) -> None:
         self.count_seconds(self._training)
-        with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
+        with suppress(OSError):  # what TensorBoard cannot write is its own loss, and that of no other file
             flush(self.agent.logger)
+        with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
             self.state["log"] = self.run.log_place()
         self.agent.extra_state = self.state
         self.agent.save(folder, previous)

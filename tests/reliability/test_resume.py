@@ -94,6 +94,18 @@ def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeyp
     assert "nothing was saved after the error: OSError: [Errno 28] second" in outcome.stderr
 
 
+def test_rows_are_kept_where_tensorboard_could_not_write(run, monkeypatch):
+    def fail(logger):
+        raise OSError(errno.EFBIG, "too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rlenv._scripts.run.checkpoints.flush", fail)
+        done("train", "--resume", run, "--episodes", 48)
+    before = table(run)[:-1]  # without the last evaluation, which comes after the last checkpoint
+    done("train", "--resume", run, "--episodes", 52)
+    assert len(before) > 6 and table(run)[: len(before)] == before
+
+
 def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     forced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (forced.append(os.fstat(fd).st_ino), real(fd)))
