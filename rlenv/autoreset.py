@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 
-class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
+class Autoreset(VectorWrapper):  # generic from Gymnasium 1.4 on, a plain class before
     """Slots that restart in the step after their episode's end (NEXT_STEP), or in the same step (SAME_STEP).
 
     Args:
