@@ -139,6 +139,7 @@ class EnvSlots:
         progress: Mapping[str, Any] | None = None,
         groups: Sequence[int] | None = None,
         goes_on: Callable[[], bool] | None = None,
+        own: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
 
@@ -148,11 +149,12 @@ class EnvSlots:
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
             groups: numbers of groups to pose again, one episode each; None goes on in the stream.
             goes_on: asked while replies are waited for, by environments that take it.
+            own: further options of the user's.
 
         Raises:
             ValueError: if the infos are not a dictionary.
         """
-        options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
+        options: dict[str, Any] = {**(own or {}), **({} if mask.all() else {"reset_mask": mask})}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
         if goes_on is not None and "goes_on" in self.traits.reset_options:

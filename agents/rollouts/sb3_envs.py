@@ -96,8 +96,12 @@ class AsVecEnv(VecEnv):
     @override
     def reset(self) -> Any:
         everywhere = np.ones(self.num_envs, dtype=bool)
-        obs, infos = self.slots.reset(everywhere, self._seeds[0])
+        own = self._options[0]
+        if any(each != own for each in self._options):
+            raise ValueError(f"the options of the slots {self._options} differ; a vector environment takes one for all")
+        obs, infos = self.slots.reset(everywhere, self._seeds[0], own=own)
         self._reset_seeds()
+        self._reset_options()
         self._begin(everywhere)
         self.reset_infos = [slot_info(infos, slot) for slot in range(self.num_envs)]
         return _arrays(obs)

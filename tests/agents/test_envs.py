@@ -194,6 +194,18 @@ def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name)
     assert agent.learn(1, reset_num_timesteps=False).num_updates == 2
 
 
+def test_options_reach_the_next_reset_and_no_later_one(monkeypatch):
+    env, given = SyncVectorEnv([pole] * 2), []
+    reset = env.reset
+    monkeypatch.setattr(env, "reset", lambda **how: given.append(how["options"]) or reset(**how))
+    venv = agents.as_vec_env(env)
+    venv.set_options({"low": -0.01, "high": 0.01})
+    assert abs(venv.reset()).max() < 0.01 < abs(venv.reset()).max() and given == [{"low": -0.01, "high": 0.01}, None]
+    venv.set_options([{"low": -0.01}, {}])
+    with pytest.raises(ValueError, match=r"options of the slots .* differ"):
+        venv.reset()
+
+
 @pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
 def test_pictures_of_all_slots_are_tiled(mode):
     text = {"verifier": "arith", "render_mode": "rgb_array", "vectorization_mode": mode}
