@@ -46,13 +46,14 @@ AgentSettings._places.update({name: f"{__name__}.{place}" for name, place in TAB
 
 
 def find_agent(name: str) -> type[Agent]:
-    """Return the agent class of this name.
+    """Return the agent class of this name, also of one that was put into `AGENTS`.
 
     Raises:
         ValueError: for an unknown name, with the closest match.
     """
-    found: type[Agent] = resolve_name(AgentSettings._places[check_choice("agent", name, TABLE)])
-    return found
+    own: dict[str, type[Agent]] = globals().get("AGENTS", {})  # not there before its first use
+    check_choice("agent", name, (*TABLE, *own))
+    return own.get(name) or resolve_name(AgentSettings._places[name])
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ import torch
 from rlenv._checks import in_one_line
 from rlenv._json import read_table
 from rlenv.agents import AGENTS
+from rlenv.agents.algorithms import TABLE
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
@@ -88,10 +89,13 @@ def _agents(names: Any) -> list[str]:
     if not isinstance(names, str):
         raise ValueError(f"agents must be names, such as grpo or file.py:MyAgent, got {in_one_line(names)}")
     if names.strip() == "all":
-        return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
+        return [name for name in TABLE if not AGENTS[name].needs_teacher]
     chosen = [name.strip() for name in names.split(",")]
     for name in chosen:
-        agent_class(name)
+        cls = agent_class(name)
+        if ":" not in name and name not in TABLE:
+            own = f"{name!r} is a class of this session; put it into a file, file.py:{cls.__name__}"
+            raise ValueError(f"compare starts processes, which take names and files: {own}")
         if chosen.count(name) > 1:
             raise ValueError(f"--agents names {name!r} {chosen.count(name)} times; name each agent once")
     return chosen

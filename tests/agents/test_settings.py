@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlenv._settings import OrDefault, declared_by, setting
-from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
+from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline, find_agent
 from rlenv.agents.algorithms import reinforce_baseline
 from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.checks import Scheduled
@@ -30,6 +30,13 @@ def test_the_classes_are_those_of_the_table_with_its_settings():
         assert cls.name == name and declared_by(SETTINGS[name]).keys() <= declared_by(cls).keys()
         optional = {one for one, declared in declared_by(cls).items() if declared.commands}
         assert optional <= declared_by(SETTINGS[name]).keys(), "these say which options there are"
+
+
+def test_a_class_that_a_session_registers_is_found_by_its_name(monkeypatch):
+    monkeypatch.setitem(AGENTS, "tilted", Tilted)
+    with pytest.raises(ValueError, match="'tilte'; did you mean 'tilted'"):
+        find_agent("tilte")
+    assert find_agent("tilted") is Tilted
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from inprocess import error_of, result_of
 
+import rlenv
 from rlenv._scripts.config.configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
 from rlenv._scripts.reports.comparison_report import rows_of, write_report
@@ -209,6 +210,12 @@ def test_the_table_has_a_row_for_the_start_and_for_each_agent_and_counts_wins():
     for goal, wins in ((0.75, 1), (None, None)):
         [row] = rows_of(RUNS, ["rloo"], "success_rate", goal, from_start=False)
         assert row["wins"] == wins
+
+
+def test_a_class_of_this_session_is_no_name_for_other_processes(monkeypatch):
+    monkeypatch.setitem(AGENTS, "mine", type("Mine", (AGENTS["rloo"],), {}))
+    with pytest.raises(ValueError, match=r"'mine' is a class of this session; .*file\.py:Mine"):
+        rlenv.compare(CompareConfig(agents="rloo,mine"))
 
 
 def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
