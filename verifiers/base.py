@@ -310,7 +310,7 @@ class Poser:
         The dialogue is asked for the replies in between. By default, `demonstration` is the only turn. A problem may
         have other ones in a column `turns`; see `right_turns`.
         """
-        return [self.demonstration(problem)]
+        return [demonstration_of(self, problem)]
 
     def extract(self, problem: Problem, completion: str) -> str | None:
         """Return the answer that a completion gives, None if it gives none, for a majority vote over completions.
@@ -428,6 +428,18 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
         advice = "; an agent is a function solve(problem, client)" if "client" in lacking else advice
         advice = f"; of completions: {', '.join(CARRIED)}" if any("completion." in name for name in lacking) else advice
         raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
+
+
+def demonstration_of(poser: Poser, problem: Problem) -> str:
+    """Return a right completion of a problem, empty if the poser knows none.
+
+    Raises:
+        ValueError: if it is something else than a text.
+    """
+    text = poser.demonstration(problem)
+    if not isinstance(text, str):
+        raise ValueError(f"{type(poser).__name__}.demonstration must return a text, perhaps empty, got {text!r:.60}")
+    return text
 
 
 def split_key_of(poser: Poser, problem: Problem) -> str:

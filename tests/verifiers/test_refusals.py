@@ -356,6 +356,12 @@ ROWS = [
     row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
     *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),
     row(Problem, {"prompt": "1+4=", "answer": 5}, "answer", "got 5", "str(answer)"),
+    row(
+        right_turns,
+        {"poser": declaring(demonstration=lambda self, problem: 5), "problem": Problem("a"), "rng": None},
+        "Declaring.demonstration must",
+        "got 5",
+    ),
     row(Problem, {"prompt": "1+4=", "answer": "5", "metadata": [1]}, "metadata", "got [1]"),
 ]
 

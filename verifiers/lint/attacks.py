@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from ..base import Problem, Verifier
+from ..base import Problem, Verifier, demonstration_of
 from ..problem import choices_in
 
 ATTACKS = {
@@ -81,18 +81,6 @@ def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[
     cases = [case for problem in (*problems, *sampled) for case in _honest(verifier, problem)]
     attacked = problems[: ATTACKED_DEARLY if verifier.execution.slow else ATTACKED]
     return cases + [case for problem in attacked for case in wrong_cases(verifier, problems, problem)]
-
-
-def demonstration_of(verifier: Verifier, problem: Problem) -> str:
-    """Return a right completion of a problem, empty if the verifier knows none.
-
-    Raises:
-        ValueError: if it is something else than a text.
-    """
-    text = verifier.demonstration(problem)
-    if not isinstance(text, str):
-        raise ValueError(f"{type(verifier).__name__}.demonstration must return a text, perhaps empty, got {text!r:.60}")
-    return text
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:

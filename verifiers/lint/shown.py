@@ -8,11 +8,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import Problem, Verifier, checked_problem, is_success
+from ..base import Problem, Verifier, checked_problem, demonstration_of, is_success
 from ..function import FunctionVerifier
 from ..isolation import isolate
 from ..plugins.registry import find_verifier, hidden_plugins, list_verifiers, verifier_origin
-from .attacks import Case, demonstration_of, wrong_cases
+from .attacks import Case, wrong_cases
 from .report import examples, verdicts_of
 
 
