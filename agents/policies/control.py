@@ -303,6 +303,9 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
     if isinstance(observation_space, spaces.Dict) != (name == "MultiInputPolicy"):
         other = "MlpPolicy or CnnPolicy" if name == "MultiInputPolicy" else "MultiInputPolicy"
         raise ValueError(f"{name} does not read a {type(observation_space).__name__} of observations; use {other}")
+    dotted = [key for key in observation_space if not key or "." in key] if name == "MultiInputPolicy" else []
+    if dotted:
+        raise ValueError(f"{name} cannot read the observation {dotted[0]!r}; give it a name without a dot")
     if name == "CnnPolicy" and not is_channels_first(observation_space):
         raise ValueError(
             f"CnnPolicy needs uint8 images of 0 to 255 with channels first, Box[C, H, W], got {observation_space}; "

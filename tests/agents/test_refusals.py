@@ -244,6 +244,7 @@ SPACES = [  # observations, actions, policy, its arguments; what is named
     (spaces.Box(0, 255, (40, 40, 3), np.uint8), TWO, "CnnPolicy", {}, ("channels first", "VecTransposeImage")),
     (spaces.Box(0, 1, (3, 40, 40)), TWO, "CnnPolicy", {}, ("uint8", "float32", "MlpPolicy")),
     (SMALL, TWO, "CnnPolicy", {}, ("CnnPolicy", "36 x 36", "(3, 8, 8)")),
+    (spaces.Dict({"a": IMAGE, "arm.left": IMAGE}), TWO, "auto", {}, ("'arm.left'", "without a dot")),
     (spaces.Dict({"a": SMALL}), TWO, "auto", {}, ("MultiInputPolicy", "36 x 36", "(3, 8, 8)")),
     (IMAGE, TWO, "auto", {"use_sde": True}, ("use_sde", "a Box", "Discrete(2)")),
     (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, ("MultiInputPolicy",)),
