@@ -204,14 +204,19 @@ def check_gradient(
             take 2, in 2 parts each, unless `num_epochs` and `num_minibatches` are given.
 
     Raises:
-        ValueError: for more than `MOST_ROLLOUTS` rollouts, an agent that learns from a teacher, rewards that are all
-            equal, or bad settings.
+        ValueError: for more than `MOST_ROLLOUTS` rollouts, an agent that learns from a teacher or cannot be copied,
+            rewards that are all equal, or bad settings.
     """
     if cls.needs_teacher:
         raise ValueError(f"{cls.__name__} learns from a teacher, not from rewards, so no true gradient is known for it")
     case = _Case(cls, group_size, seed, (PASSES if issubclass(cls, PassesAgent) else {}) | settings)
     size = _size(world, episodes, group_size)
     agent, true = case.of(*size, rewards)
+    try:
+        copy.deepcopy(agent)
+    except TypeError as error:
+        what = "open files, locks and the like belong outside of the agent"
+        raise ValueError(f"{cls.__name__} cannot be copied, as every rollout needs it: {error}; {what}") from error
     again = _samples_again(agent, size[0])
     if again and world is episodes is None:
         size = SMALLER, group_size

@@ -1,6 +1,7 @@
 """The exact check: that it finds what is wrong, and that it enumerates whatever an agent collects."""
 
 import itertools
+import threading
 
 import pytest
 import torch
@@ -101,6 +102,13 @@ class Lucky(RLOO):
         return rollout
 
 
+class Locked(RLOO):
+    """Holds what has no copy."""
+
+    def setup(self, env, group_size):
+        self.lock = threading.Lock()
+
+
 @pytest.mark.parametrize(
     ("cls", "settings", "message"),
     [
@@ -112,6 +120,7 @@ class Lucky(RLOO):
         (RLOO, {"rewards": [0, 1]}, "4 answers.*got 2"),
         (Distillation, {}, "Distillation learns from a teacher"),
         (Lucky, ONE_PAIR, "Lucky"),
+        (Locked, ONE_PAIR, "Locked cannot be copied, .*lock"),
     ],
 )
 def test_what_cannot_be_checked_is_one_line(cls, settings, message, monkeypatch):
