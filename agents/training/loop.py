@@ -191,9 +191,11 @@ class Loop(Algorithm):
         size = check_groups(env, group_size, self.episodes_per_update, compares)
         processes.check_episodes(self.episodes_per_update, size)
         before = {name: vars(self)[name] for name in learned_by(self)}
-        with seeded_weights(self.seed):  # of modules that it makes
-            self.setup(env, size)
-        vars(self).update(before)  # what has learned goes on
+        try:
+            with seeded_weights(self.seed):  # of modules that it makes
+                self.setup(env, size)
+        finally:
+            vars(self).update(before)  # what has learned goes on
         train_too(self)
         self.env = env
         self._vec_env: VecEnv | None = None

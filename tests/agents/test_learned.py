@@ -127,6 +127,22 @@ def test_first_weights_come_from_the_seed_and_learned_ones_stay_in_another_envir
     assert not any(map(torch.equal, heads(one), learned))
 
 
+def test_learned_weights_stay_when_another_environment_is_refused():
+    class Choosy(Predictor):
+        refuses = False
+
+        def setup(self, env, group_size):
+            super().setup(env, group_size)
+            if self.refuses:
+                raise ValueError("not this one")
+
+    agent = agent_of(Choosy).learn(total_episodes=4)
+    learned, Choosy.refuses = heads(agent), True
+    with pytest.raises(ValueError, match="not this one"):
+        agent.set_env("CartPole-v1")
+    assert all(map(torch.equal, heads(agent), learned))
+
+
 def test_the_gradient_check_takes_modules_of_the_usual_precision():
     class Noted(Reinforce):
         reductions = {"train/out": Reduce.MEAN}
