@@ -38,10 +38,12 @@ ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in
     "rlenv.agents.training.saving",
 )
 SHARDS = ("rlenv.agents.sharding",)  # models that one device does not hold
+MISMATCH = ("rlenv.agents.estimators.mismatch",)  # engines, and rollouts of an older policy
 DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
         *SHARDS,
+        *MISMATCH,
         "rlenv.curriculum",
         "rlenv.picture",
         "rlenv.hub",
@@ -59,6 +61,7 @@ DOORS = {
     "REINFORCE on CartPole": (
         *ON_REQUEST,
         *SHARDS,
+        *MISMATCH,
         "rlenv.agents.policies.draws",
         "rlenv.textgen",
         "rlenv.vector_env",

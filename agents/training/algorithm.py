@@ -10,7 +10,6 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from ..estimators import kl, losses
-from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..rollout import CLIPPED, Batch, Rollout
 from ..settings import absent
@@ -144,6 +143,8 @@ class Algorithm(AgentSettings):
             targets = advantages + rollout.required("values") if self.bootstraps else returns
             more["value_targets"] = targets.where(steps, 0)
         if "acting_log_probs" in rollout.extras and self.mismatch_mode is not None:
+            from ..estimators.mismatch import importance_weights  # where another policy acted
+
             acting, bounds = rollout.sampling_log_probs, (self.mismatch_min, self.mismatch_max)
             more["importance"] = importance_weights(rollout.log_probs, acting, steps, self.mismatch_mode, *bounds)
         precision = torch.promote_types(advantages.dtype, weights.dtype)  # for whole numbers, such as ranks

@@ -11,7 +11,7 @@ import torch
 from rlenv._status import FAILURES, OK, STATUSES
 
 from ..devices import to_device, to_floats, to_host
-from ..estimators.mismatch import effective_share
+from ..estimators.sample_size import effective_share
 from ..rollout import COUNTS, GREEDY_RETURN, PARTS, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned

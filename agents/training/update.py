@@ -12,7 +12,7 @@ import torch
 
 from .. import processes
 from ..devices import to_floats
-from ..estimators.mismatch import episode_weights, off_policy_mask
+from ..estimators.sample_size import episode_weights
 from ..fsdp import passes
 from ..policies import ControlPolicy
 from ..rollout import ENV_RETURN, Batch, Rollout
@@ -140,6 +140,8 @@ def correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torch
     weights = None if agent.importance_in_surrogate else batch.extras.get("importance")
     if agent.off_policy_mask is None:
         return weights, None
+    from ..estimators.mismatch import off_policy_mask  # where another policy acted
+
     acting, most = batch.sampling_log_probs, agent.off_policy_mask
     kept = off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, most)
     return kept.to(log_probs) if weights is None else weights * kept, kept
