@@ -337,7 +337,7 @@ def _credit(agent: Any, batch: Batch, loss: Any) -> torch.Tensor:
 
     def evaluate_leaf(rollout: Rollout, want: Sequence[str] = LOG_PROBS, reference: Any = None) -> Any:
         found = evaluate(rollout, want, reference)
-        if "log_probs" not in found or rollout.mask.shape != batch.mask.shape:  # a loss may have passes of its own
+        if "log_probs" not in found or rollout.mask.shape != batch.mask.shape:  # a loss may have further passes
             return found
         leaves.append(found["log_probs"].detach().requires_grad_())
         return found | {"log_probs": leaves[-1]}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlenv._checks import in_one_line, message_of
 from rlenv._status import STATUSES, Status
@@ -18,6 +18,7 @@ from rlenv._status import STATUSES, Status
 from .conversation import Message, as_reply
 from .problem import Problem
 
+T = TypeVar("T")
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
 REASON_LENGTH = 300  # characters
 CARRIED = SAMPLED, PROGRESS, CALLED, REPLIED = (
@@ -163,14 +164,19 @@ class Completion(str):
         return made
 
 
+def as_number(value: Any) -> float:
+    """Return a number, also one of numpy or torch, as a float; a TypeError for a text."""
+    return float(None if isinstance(value, (str, bytes)) else value)  # type: ignore[arg-type]
+
+
 def _reward(what: str, value: Any) -> float:
-    """Return a number, also one of numpy or torch, as a float.
+    """Return a reward as a float.
 
     Raises:
-        ValueError: for anything else, NaN, and numbers beyond float32.
+        ValueError: for anything but a number, for NaN, and for numbers beyond float32.
     """
     try:
-        reward = math.nan if isinstance(value, (str, bytes)) else float(value)
+        reward = as_number(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # of several numbers; beyond float64
         reward = math.nan
     if not abs(reward) <= MAX_REWARD:
@@ -430,28 +436,33 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
         raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}{advice}")
 
 
-def demonstration_of(poser: Poser, problem: Problem) -> str:
-    """Return a right completion of a problem, empty if the poser knows none.
+def returned(owner: Any, method: str, value: Any, kind: type[T], allowed: str, hint: str = "") -> T:
+    """Return what a method of a plugin has returned.
+
+    Args:
+        owner: of the method.
+        method: its name, for the message.
+        value: anything.
+        kind: that it must be of.
+        allowed: in words.
+        hint: what to do, if that helps.
 
     Raises:
-        ValueError: if it is something else than a text.
+        ValueError: if it is of another kind.
     """
-    text = poser.demonstration(problem)
-    if not isinstance(text, str):
-        raise ValueError(f"{type(poser).__name__}.demonstration must return a text, perhaps empty, got {text!r:.60}")
-    return text
+    if not isinstance(value, kind):
+        raise ValueError(f"{type(owner).__name__}.{method} must return {allowed}, got {value!r:.60}{hint}")
+    return value
+
+
+def demonstration_of(poser: Poser, problem: Problem) -> str:
+    """Return a right completion of a problem, empty if the poser knows none; a ValueError for anything but a text."""
+    return returned(poser, "demonstration", poser.demonstration(problem), str, "a text, perhaps empty")
 
 
 def split_key_of(poser: Poser, problem: Problem) -> str:
-    """Return the split key of a problem.
-
-    Raises:
-        ValueError: if it is something else than a text.
-    """
-    key = poser.split_key(problem)
-    if not isinstance(key, str):
-        raise ValueError(f"{type(poser).__name__}.split_key must return a text, got {key!r:.60}: return str(...)")
-    return key
+    """Return the split key of a problem; a ValueError for anything but a text."""
+    return returned(poser, "split_key", poser.split_key(problem), str, "a text", ": return str(...)")
 
 
 class MiscountError(ValueError):

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rlenv._loop import is_async, wait_for
 
-from .base import MAX_REWARD, PROGRESS, SAMPLED, Completion, MiscountError, Problem, Verdict, Verifier
+from .base import MAX_REWARD, PROGRESS, SAMPLED, Completion, MiscountError, Problem, Verdict, Verifier, as_number
 
 OF_COMPLETIONS = {"completion_ids": SAMPLED, "trainer_state": PROGRESS}  # what completions carry, by parameter
 NOT_LISTS = (str, bytes, bytearray, Mapping, Set)  # iterable, and what they yield are not rewards in order
@@ -58,7 +58,7 @@ class _Notes:
         if len(values) != self.count:
             raise ValueError(f"log_extra({column!r}, ...) got {len(values)} values for {self.count} completions")
         try:
-            self.parts[str(column)] = [math.nan if value is None else _number(value) for value in values]
+            self.parts[str(column)] = [math.nan if value is None else as_number(value) for value in values]
         except (TypeError, ValueError, OverflowError, RuntimeError):
             warnings.warn(f"log_extra({column!r}, ...): only numbers are logged", stacklevel=2)
 
@@ -185,7 +185,7 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
     if reward is None:
         return Verdict(0.0, status="not_applicable")
     try:
-        value = _number(reward)
+        value = as_number(reward)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{owner} returned {reward!r:.200}, which is not a number") from error
     except OverflowError:  # a whole number or a fraction beyond float64
@@ -193,11 +193,6 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
     if not abs(value) <= MAX_REWARD:
         return Verdict(0.0, status="error", reason=f"{owner} returned {value}")
     return Verdict(value)
-
-
-def _number(value: Any) -> float:
-    """Return a number, also one of numpy or torch, as a float; a TypeError for a text."""
-    return float(None if isinstance(value, (str, bytes)) else value)  # type: ignore[arg-type]
 
 
 def _as_asked(prompt: Any, text: str) -> Any:

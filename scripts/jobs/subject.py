@@ -144,7 +144,8 @@ def _with_objects(saved: Checkpoint, config: Watched) -> tuple[str, dict[str, An
     """
     run, where = RunFolder(saved.path.parent), str(saved.path)
     begun = run.config if (run.path / CONFIG).is_file() else {}
-    objects = {name: how for name, (_, how) in objects_in(begun).items() if name in OF_ENVIRONMENT}
+    every = objects_in(begun)
+    objects = {name: how for name, (_, how) in every.items() if name in OF_ENVIRONMENT}
     passed = {name: getattr(config, name) for name in objects.keys() & config.chosen}
     if not objects or len(passed) < len(objects):
         again = f"EvaluateConfig(runs={str(run.path)!r}, {', '.join(objects.values())})"
@@ -153,7 +154,7 @@ def _with_objects(saved: Checkpoint, config: Watched) -> tuple[str, dict[str, An
             f"{where!r} does not name its environment: it was trained on an object; in Python, {how}; or make a folder "
             "of its language model with `rlenv export`, and pass that with --verifier"
         )
-    named_options = {name: value for name, value in begun.items() if name not in objects_in(begun)}
+    named_options = {name: value for name, value in begun.items() if name not in every}
     trained = TrainConfig(**read_table(TrainConfig, named_options, str(run.path / CONFIG)) | passed)
     return trained.env_id, arguments.env_arguments(trained, trained.env_id, trained.env_kwargs, trained.model)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from ..base import UNFINISHED, Dialogue, Problem, Reply, Verdict, Verifier, checked
+from ..base import UNFINISHED, Dialogue, Problem, Reply, Verdict, Verifier, checked, returned
 
 
 class OneTurn(Dialogue):
@@ -35,9 +35,9 @@ def begin(verifier: Verifier, problem: Problem) -> Dialogue:
         ValueError: if the verifier returns something else.
     """
     made = verifier.dialogue(problem)
-    if made is not None and not isinstance(made, Dialogue):
-        raise ValueError(f"{type(verifier).__name__}.dialogue must return a Dialogue or None, got {made!r:.60}")
-    return OneTurn(verifier, problem) if made is None else made
+    if made is None:
+        return OneTurn(verifier, problem)
+    return returned(verifier, "dialogue", made, Dialogue, "a Dialogue or None")
 
 
 def reply_to(dialogue: Dialogue, turn: str) -> Reply:
@@ -46,9 +46,7 @@ def reply_to(dialogue: Dialogue, turn: str) -> Reply:
     Raises:
         ValueError: if it is not a Reply, or its verdict is something else.
     """
-    reply = dialogue.reply(turn)
-    if not isinstance(reply, Reply):
-        raise ValueError(f"{type(dialogue).__name__}.reply must return a Reply, got {reply!r:.60}")
+    reply = returned(dialogue, "reply", dialogue.reply(turn), Reply, "a Reply")
     if reply.verdict is not None and not isinstance(reply.verdict, Verdict):
         raise ValueError(f"the verdict of a Reply must be a Verdict or None, got {reply.verdict!r:.60}")
     return reply
@@ -60,10 +58,7 @@ def verdict_without_budget(dialogue: Dialogue) -> Verdict:
     Raises:
         ValueError: if the dialogue returns something else.
     """
-    verdict = dialogue.out_of_budget()
-    if not isinstance(verdict, Verdict):
-        raise ValueError(f"{type(dialogue).__name__}.out_of_budget must return a Verdict, got {verdict!r:.60}")
-    return verdict
+    return returned(dialogue, "out_of_budget", dialogue.out_of_budget(), Verdict, "a Verdict")
 
 
 def check_replays(verifier: Verifier, problem: Problem) -> None:

@@ -282,9 +282,7 @@ def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[BrokenRule
     for rule, explanation, trial in sorted(_broken(verifier, trials), key=lambda each: list(RULES).index(each[0])):
         case, reward = trial.case, trial.verdicts[0].reward
         finding = BrokenRule(rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), reward)
-        words = (
-            explanation.split()
-        )  # the first names an exception, the last its line; between them it may quote the text
+        words = explanation.split()  # status, exception, what it says, which may quote the text, line
         key = rule, words[1] + words[-1] if rule == "failed" else case.family
         found[key] = replace(found[key], times=found[key].times + 1) if key in found else finding
     return list(found.values())
