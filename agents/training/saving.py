@@ -54,8 +54,8 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     kind, own = agent.policy.kind, type(agent.policy)
     if not sharded and (made := KINDS.get(kind, own)) is not own:
         warnings.warn(
-            f"the checkpoint names the policy {kind!r}, of which load makes a {made.__name__}: give {own.__name__} "
-            "another kind, and put it into rlenv.agents.policies.KINDS",
+            f"the checkpoint names the policy {kind!r}, of which load makes a {made.__name__}: give {own.__name__} a "
+            "kind of its own, and put it into rlenv.agents.policies.KINDS",
             stacklevel=3,
         )
     policy, reference = agent.policy, None if agent.anchor.reference is agent.policy else agent.anchor.reference
