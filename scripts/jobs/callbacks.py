@@ -1,4 +1,4 @@
-"""Callbacks of `rlenv train`, called between the steps of training: show progress, other work."""
+"""The callback of `rlenv train`, called between the steps of training: progress, other work, a signal."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ SHOWN = {  # of the last update
 }
 
 
-class ShowProgress(BaseCallback):
-    """Updates the progress shown, and stops training after a signal.
+class BetweenSteps(BaseCallback):
+    """Updates the progress shown, does some work before every rollout, and stops training after a signal.
 
     Args:
-        show: function of a note that updates it.
+        show: function of a note that updates the progress.
         interrupt: checked after every step.
         unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
+        work: before a rollout; training stops once it has returned False.
     """
 
-    def __init__(self, show: Callable[[str], None], interrupt: Interrupt, unit: str) -> None:
+    def __init__(self, show: Callable[[str], None], interrupt: Interrupt, unit: str, work: Callable[[], bool]) -> None:
         super().__init__()
-        self.show, self.interrupt, self.unit = show, interrupt, unit
+        self.show, self.interrupt, self.unit, self.work = show, interrupt, unit, work
         self._ended = False  # whether any episode has
+        self._goes_on = True
 
     def _on_training_start(self) -> None:
         self._rate = Rate(self.unit, self.model.num_timesteps)
+
+    def _on_rollout_start(self) -> None:
+        self._goes_on = self._goes_on and self.work()
 
     def _on_rollout_end(self) -> None:
         last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
@@ -43,18 +48,4 @@ class ShowProgress(BaseCallback):
         if not self._ended:
             self._ended = bool(self.locals["dones"].any())
             self.show(self._rate(self.model.num_timesteps, ended=False))
-        return not self.interrupt.signal
-
-
-class BeforeRollouts(BaseCallback):
-    """Does some work before every rollout; training stops once it has returned False."""
-
-    def __init__(self, work: Callable[[], bool]) -> None:
-        super().__init__()
-        self.work, self.goes_on = work, True
-
-    def _on_rollout_start(self) -> None:
-        self.goes_on = self.goes_on and self.work()
-
-    def _on_step(self) -> bool:
-        return self.goes_on
+        return self._goes_on and not self.interrupt.signal

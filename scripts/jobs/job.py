@@ -26,7 +26,7 @@ from ..run.folder import EPISODES, RunFolder
 from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
-from .callbacks import BeforeRollouts, ShowProgress
+from .callbacks import BetweenSteps
 from .imitation import warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
@@ -130,12 +130,15 @@ class TrainJob:
             if left > 0:
                 with progress_bar("training", self.goal, self.goal - left) as show:
                     steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
-                    progress = ShowProgress(
-                        lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
+                    callback = BetweenSteps(
+                        lambda note: show(getattr(self.agent, counter), note),
+                        self.interrupt,
+                        self.unit,
+                        self._before_rollout,
                     )
                     again, interval = self.agent.num_updates > 0, self.config.log_interval
-                    callbacks = [progress, BeforeRollouts(self._before_rollout), self.doctor]
-                    self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
+                    self.agent.start_watch.warns = False  # it speaks of Python; the rule no-signal says it in options
+                    self.agent.learn(steps, callback, interval, reset_num_timesteps=not again, total_episodes=episodes)
                     if self._reached:
                         note = f"reached {self.config.stop_reward:g} after {self.agent.num_timesteps:,} {self.unit}"
                         show(done := getattr(self.agent, counter), note, done)
@@ -156,7 +159,7 @@ class TrainJob:
             raise SignalError
 
     def _before_rollout(self) -> bool:
-        """Write samples of the last update, evaluate and save if it is time; return whether training goes on."""
+        """Write samples of the last update; evaluate, save and look if it is time; return whether training goes on."""
         self.sample_log.write_pending()
         now, updates, every = getattr(self.agent, self.counter), self.agent.num_updates, self.config.eval_every
         other = self.config.seed + 1  # than the episodes of the first and last evaluation
@@ -174,6 +177,7 @@ class TrainJob:
             self.state["evaluated"] = updates
         reached = self._reaches_goal()
         self.saver.save_if_due()
+        self.doctor.look_if_due(updates)
         return not reached
 
     def _reaches_goal(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3.common.callbacks import BaseCallback
-
 from ..process.progress import say
 from ..run.folder import RunFolder
 from .history import History
@@ -15,7 +13,7 @@ from .rules import findings_of
 GROWTH = 1.2  # of a run between two looks: few looks at a long log
 
 
-class LiveDoctor(BaseCallback):
+class LiveDoctor:
     """Prints a line for each finding that the log so far shows.
 
     Args:
@@ -24,7 +22,6 @@ class LiveDoctor(BaseCallback):
     """
 
     def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
-        super().__init__()
         self.run_dir, self.config = run_dir, config
         self.reported: set[str] = set()
         self.next_look = 0.0
@@ -36,14 +33,8 @@ class LiveDoctor(BaseCallback):
                 self.reported.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
 
-    def _on_training_start(self) -> None:
-        self.model.start_watch.warns = False  # it speaks of Python; the rule no-signal says it in options
-        self.look()
-
-    def _on_rollout_start(self) -> None:
-        if self.model.num_updates >= self.next_look:
-            self.next_look = max(self.model.num_updates + 1, GROWTH * self.model.num_updates)
+    def look_if_due(self, updates: int) -> None:
+        """Look if the run has so many updates that its log is clearly longer than at the last look."""
+        if updates >= self.next_look:
+            self.next_look = max(updates + 1, GROWTH * updates)
             self.look()
-
-    def _on_step(self) -> bool:
-        return True

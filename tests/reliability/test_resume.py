@@ -73,7 +73,7 @@ def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run, monkeypat
     """Each resume begins with the save of the same moment, and ends at once."""
     assert checkpoints(run) == [8, 7]
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.ShowProgress, "_on_step", lambda self: signal.raise_signal(signal.SIGTERM) is not None)
+        patch.setattr(callbacks.BetweenSteps, "_on_step", lambda self: signal.raise_signal(signal.SIGTERM) is not None)
         for _ in range(2):
             assert invoke("train", "--resume", run, "--episodes", 36).exit_code == 128 + signal.SIGTERM
             assert checkpoints(run) == [8, 7]
