@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -36,28 +36,14 @@ def play(config: PlayConfig, run: Path | None) -> None:
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
     their probabilities. The verifier judges the episode. In a pipe, lines of standard input are the moves.
     """
-    import torch
-
-    from rlenv.agents.rollouts.action_probabilities import Choices
-
     from .config.task_options import with_task
-    from .jobs.games import HELP_TEXT, PlayedGame, open_subject, play_episodes
+    from .jobs.games import Game, open_subject
 
     _check(run, config)
     config = with_task(config)
     env, onlooker = open_subject(run, config)
-    try:
-        game = PlayedGame(env, config.top)
-        draw = None
-        if config.watch:
-            generator = torch.Generator().manual_seed(config.seed)
-            draw = partial(Choices.draw, deterministic=config.deterministic, generator=generator)
-        else:
-            click.echo(HELP_TEXT)
-        wanted = config.episodes or (1 if config.watch else None)
-        result = play_episodes(game, onlooker, draw, config.seed, wanted)
-    finally:
-        env.close()
+    with closing(env):
+        result = Game(env, onlooker, config).play()
     count = result["episodes"]
     reward = "" if count == 0 else f", mean reward {result['mean_reward']:g}"
     solved = "" if result["success_rate"] is None else f", solved {result['success_rate']:.0%}"

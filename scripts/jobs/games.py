@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from rlenv.agents import SampledPolicy
 from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
@@ -30,7 +31,6 @@ BAR = 20  # characters of the bar of a probability of 1
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
 }  # arguments that an environment of one episode does not take  # fmt: skip
-Draw = Callable[[Choices], int]  # how a policy chooses
 
 
 class StoppedError(Exception):
@@ -60,33 +60,102 @@ def _make(env_kwargs: Mapping[str, Any]) -> TextGenEnv:
     return TextGenEnv(**kwargs | {**arguments.IN_TURN, "group_size": 1, "flag_errors": True})
 
 
-class PlayedGame:
+class Game:
     """A game of TextGen-v0, where an action is a token.
 
     Args:
         env: the environment.
-        top: how many of the likeliest tokens of a policy are listed.
+        onlooker: the policy, if any.
+        config: of the job; with `watch`, the policy plays, else a user who types.
     """
 
-    def __init__(self, env: TextGenEnv, top: int) -> None:
-        self.env, self.top, self.encoding = env, top, env.task.encoding
+    def __init__(self, env: TextGenEnv, onlooker: Onlooker | None, config: PlayConfig) -> None:
+        self.env, self.onlooker, self.config, self.encoding = env, onlooker, config, env.task.encoding
+        self.generator = torch.Generator().manual_seed(config.seed)
         self.written: list[int] = []  # of a dialogue, in this turn
 
-    def begin(self, info: Mapping[str, Any]) -> None:
-        """Show the start of an episode."""
+    def play(self) -> dict[str, Any]:
+        """Play the episodes, or until the user stops; return the result that --json prints."""
+        wanted = self.config.episodes or (1 if self.config.watch else None)
+        if not self.config.watch:
+            click.echo(HELP_TEXT)
+        played: list[dict[str, Any]] = []
+        ended = "all episodes played"
+        try:
+            while wanted is None or len(played) < wanted:
+                click.echo(f"\nepisode {len(played) + 1}")
+                played.append(self._episode(None if played else self.config.seed))
+        except StoppedError as stopped:
+            ended = str(stopped)
+        except KeyboardInterrupt:
+            click.echo()
+            ended = "Ctrl-C"
+        return {
+            "episodes": len(played),
+            "mean_reward": sum(one["reward"] for one in played) / len(played) if played else None,
+            "success_rate": sum(one["is_success"] for one in played) / len(played) if played else None,
+            "ended": ended,
+            "played": played,
+        }
+
+    def _episode(self, seed: int | None) -> dict[str, Any]:
+        observation, info = self.env.reset(seed=seed)
         self.written = []
         click.echo(f"prompt  {quoted(info['prompt'])}")
         turns = "" if self.encoding.max_turns == 1 else f" per turn, {self.encoding.max_turns} turns"
         click.echo(f"        at most {self.encoding.max_new_tokens} tokens{turns}")
+        if self.config.watch:
+            click.echo("  step  action       probability  entropy (nats)  instead")
+        if self.onlooker is not None:
+            self.onlooker.start()
+        typed: list[int] = []
+        total, steps, over, cut = 0.0, 0, False, False
+        while not (over or cut):
+            choices, steps = None if self.onlooker is None else self.onlooker.look(observation), steps + 1
+            if self.config.watch and choices is not None:
+                action = choices.draw(self.config.deterministic, self.generator)
+                self._tell(steps, action, choices)
+            else:
+                typed = typed or self._asked(choices)
+                action = typed.pop(0)
+                if choices is not None:  # what was typed need not be in the list
+                    click.echo(f"  {self._name(action)} had the probability {choices.probability(action):.3f}")
+            observation, reward, over, cut, info = self.env.step(action)
+            total += float(reward)
+            self.written.append(action)
+            if "reply" in info:
+                click.echo(f"turn    {quoted(str(info['turn']))}")
+                click.echo(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""))
+                self.written = []
+        self._finish(total, info, cut)
+        return {"reward": total, "steps": steps, "is_success": bool(info["is_success"]), "truncated": cut}
 
-    def offer(self, choices: Choices | None) -> None:
-        """Show the text so far, and the likeliest tokens of the policy."""
+    def _tell(self, step: int, action: int, choices: Choices) -> None:
+        """Show an action of the policy, and the likeliest others."""
+        others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
+        instead = "  ".join(f"{self._name(other)} {p:.3f}" for other, p in others)
+        name, p = self._name(action), choices.probability(action)
+        click.echo(f"  {step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
+
+    def _asked(self, choices: Choices | None) -> list[int]:
+        """Show the text so far, and the likeliest tokens of the policy; return the tokens of a line of input."""
         if self.written:
             click.echo(f"so far  {self._names()}")
-        for token, p in [] if choices is None else choices.likeliest(self.top):
-            click.echo(f"    #{token:<6} {self.name(token):<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
+        for token, p in [] if choices is None else choices.likeliest(self.config.top):
+            click.echo(f"    #{token:<6} {self._name(token):<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
+        while True:
+            line = read("> ")
+            try:
+                if line.strip() == HELP:
+                    click.echo(HELP_TEXT)
+                elif not line and choices is not None:
+                    return [choices.draw(deterministic=True)]
+                else:
+                    return self._parsed(line)
+            except ValueError as error:
+                click.echo(f"  {error}")
 
-    def parse(self, line: str) -> list[int]:
+    def _parsed(self, line: str) -> list[int]:
         """Return the tokens that a line stands for; a `ValueError` of one line if there are none."""
         if line[:1] == "#" and len(line) > 1:
             tokens = [self._number(word) for word in line.replace("#", " ").split()]
@@ -105,22 +174,7 @@ class PlayedGame:
             raise ValueError(f"{quoted(word)} is not an action; allowed: 0 to {last}")
         return int(word)
 
-    def name(self, token: int) -> str:
-        """Return how a token is shown."""
-        tokenizer = self.encoding.tokenizer
-        if token in tokenizer.all_special_ids:
-            return str(tokenizer.convert_ids_to_tokens(token))
-        return quoted(visible(str(tokenizer.decode([token]))))
-
-    def played(self, token: int, reward: float, info: Mapping[str, Any]) -> None:
-        """Keep a token; show the reply to its turn, and its reward."""
-        self.written.append(token)
-        if "reply" in info:
-            click.echo(f"turn    {quoted(str(info['turn']))}")
-            click.echo(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""))
-            self.written = []
-
-    def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
+    def _finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
         if "turns" in info:
             click.echo(f"turns   {info['turns']}")
@@ -136,89 +190,14 @@ class PlayedGame:
             click.echo(f"right   {quoted(self.env.problem.answer)}")
 
     def _names(self) -> str:
-        return " ".join(map(self.name, self.written))
+        return " ".join(map(self._name, self.written))
 
-
-def play_episodes(
-    game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, seed: int, wanted: int | None
-) -> dict[str, Any]:
-    """Play `wanted` episodes, or until the user stops; return the result that --json prints.
-
-    Args:
-        game: the environment to play.
-        onlooker: the policy, if any.
-        draw: lets the policy play, which is shown; None for a user who types.
-        seed: of the first episode.
-        wanted: how many; None for no end.
-    """
-    played: list[dict[str, Any]] = []
-    ended = "all episodes played"
-    try:
-        while wanted is None or len(played) < wanted:
-            click.echo(f"\nepisode {len(played) + 1}")
-            played.append(_episode(game, onlooker, draw, None if played else seed))
-    except StoppedError as stopped:
-        ended = str(stopped)
-    except KeyboardInterrupt:
-        click.echo()
-        ended = "Ctrl-C"
-    return {
-        "episodes": len(played),
-        "mean_reward": sum(one["reward"] for one in played) / len(played) if played else None,
-        "success_rate": sum(one["is_success"] for one in played) / len(played) if played else None,
-        "ended": ended,
-        "played": played,
-    }
-
-
-def _episode(game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, seed: int | None) -> dict[str, Any]:
-    observation, info = game.env.reset(seed=seed)
-    game.begin(info)
-    if draw is not None:
-        click.echo("  step  action       probability  entropy (nats)  instead")
-    if onlooker is not None:
-        onlooker.start()
-    typed: list[int] = []
-    total, steps, over, cut = 0.0, 0, False, False
-    while not (over or cut):
-        choices, steps = None if onlooker is None else onlooker.look(observation), steps + 1
-        if draw is not None and choices is not None:
-            action = draw(choices)
-            _tell(game, steps, action, choices)
-        else:
-            typed = typed or _asked(game, choices)
-            action = typed.pop(0)
-            if choices is not None:  # what was typed need not be in the list
-                click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
-        observation, reward, over, cut, info = game.env.step(action)
-        total += float(reward)
-        game.played(action, float(reward), info)
-    game.finish(total, info, cut)
-    return {"reward": total, "steps": steps, "is_success": bool(info["is_success"]), "truncated": cut}
-
-
-def _tell(game: PlayedGame, step: int, action: int, choices: Choices) -> None:
-    """Show an action of the policy, and the likeliest others."""
-    others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
-    instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
-    name, p = game.name(action), choices.probability(action)
-    click.echo(f"  {step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
-
-
-def _asked(game: PlayedGame, choices: Choices | None) -> list[int]:
-    """Return the tokens of a line of input."""
-    game.offer(choices)
-    while True:
-        line = read("> ")
-        try:
-            if line.strip() == HELP:
-                click.echo(HELP_TEXT)
-            elif not line and choices is not None:
-                return [choices.draw(deterministic=True)]
-            else:
-                return game.parse(line)
-        except ValueError as error:
-            click.echo(f"  {error}")
+    def _name(self, token: int) -> str:
+        """Return how a token is shown."""
+        tokenizer = self.encoding.tokenizer
+        if token in tokenizer.all_special_ids:
+            return str(tokenizer.convert_ids_to_tokens(token))
+        return quoted(visible(str(tokenizer.decode([token]))))
 
 
 def read(prompt: str) -> str:
