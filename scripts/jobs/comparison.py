@@ -73,11 +73,19 @@ def compare(config: CompareConfig) -> Comparison:
     agents, config = _agents(config.agents), _with_defaults(config)
     if not _check(agents, config) and config.sft_steps:
         config = config.but(sft_steps=0)
+    folder = config.log_dir
+    assert folder is not None
     with ExitStack() as held:
-        study = Study(config, agents, held)
-        failed = study.run_missing()
-        report, files = study.report(failed)
-    return Comparison(study.folder, report, files, failed)
+        settings = claim(folder, config, agents, held)
+        failed = _run_missing(folder, config, agents)
+        every = settings["agents"].split(",")  # also those of earlier commands
+        results = [
+            result | {"run_dir": str(run.folder), "agent": short_name(result["agent"])}
+            for run in _runs(folder, config.seed, every, settings["seeds"])
+            if (result := finished(run.folder)) is not None
+        ]
+        report, files = write_report(folder, config, list(map(short_name, every)), results, failed)
+    return Comparison(folder, report, files, failed)
 
 
 def _agents(names: Any) -> list[str]:
@@ -148,105 +156,74 @@ class PlannedRun(NamedTuple):
     folder: Path
 
 
-class Study:
-    """A comparison in a folder that is locked until the command ends.
+def _runs(folder: Path, seed: int, agents: list[str], seeds: int) -> list[PlannedRun]:
+    """Return the runs: all agents with the first seed, then all with the second."""
+    return [
+        PlannedRun(agent, number, folder / short_name(agent) / f"seed-{number}")
+        for number in range(seed, seed + seeds)
+        for agent in agents
+    ]
 
-    Args:
-        config: with the defaults that depend on the environment filled in.
-        agents: to compare this time.
-        held: keeps the folder locked.
 
-    Attributes:
-        agents: all of this folder's, including earlier commands'.
-        seeds: the number of seeds, of this command or an earlier one.
+def _run_missing(folder: Path, config: CompareConfig, agents: list[str]) -> list[dict[str, Any]]:
+    """Start the runs that are not finished; return the failed ones, with the last line of their logs."""
+    wanted = _runs(folder, config.seed, agents, config.seeds)
+    missing = [run for run in wanted if finished(run.folder) is None]
+    if len(missing) < len(wanted):
+        click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
+    if not missing:
+        return []
+    model, gpus, cores = _start_model(folder / WARM, config), gpus_of(config), available_cores()
+    limit = config.jobs or len(gpus) or cores
+    together = -(-min(limit, len(missing)) // max(len(gpus), 1))
+    configs = {agent: _config_of(agent, config, model, together) for agent in {run.agent for run in missing}}
+    jobs, failed = {}, []
+    for run in missing:
+        run.folder.parent.mkdir(exist_ok=True)
+        jobs[_child("train", configs[run.agent].but(seed=run.seed), run.folder, "--no-report")] = run
+    with closing(run_jobs(list(jobs), limit, max(1, cores // limit), gpus)) as ended:
+        for count, (job, code) in enumerate(ended, 1 + len(wanted) - len(missing)):
+            run, result = jobs[job], finished(jobs[job].folder)
+            if code == 0 and result is not None:
+                note = describe(result["eval"])
+            else:
+                error = job.last_line()
+                failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
+                note = f"failed with exit code {code}: {error}  (see {job.log})"
+            click.echo(f"{count}/{len(wanted)}  {run.agent}, seed {run.seed}: {note}", err=True)
+    return failed
+
+
+def _start_model(warm: Path, config: CompareConfig) -> str:
+    """Return the model that the runs start from; make the supervised checkpoint first if it is needed.
 
     Raises:
-        ValueError: as `claim` says.
+        ValueError: if the warm start failed.
     """
+    if not config.is_text or not config.sft_steps or model_of(config.model) != config.model:
+        return config.model
+    if finished(warm) is None:
+        # The warm start trains all weights, the runs an adapter.
+        known = options_of(SftConfig)
+        settings = {name: value for name, value in config.settings.items() if name in known}
+        job = _child("sft", config.into(SftConfig, **dict.fromkeys(ADAPTER), settings=settings), warm)
+        with closing(run_jobs([job], 1, available_cores())) as ended:
+            [(_, code)] = ended
+        result = finished(warm)
+        if code or result is None:
+            raise ValueError(f"the warm start failed: {job.last_line()}  (see {job.log})")
+        if result["eval"] is not None:
+            click.echo(f"checkpoint: {describe(result['eval'])}", err=True)
+    return str(warm)
 
-    def __init__(self, config: CompareConfig, agents: list[str], held: ExitStack) -> None:
-        settings = claim(config, agents, held)
-        self.config, self.chosen = config, agents
-        self.agents, self.seeds = settings["agents"].split(","), settings["seeds"]
-        assert config.log_dir is not None
-        self.folder: Path = config.log_dir
-        self.text = config.is_text
 
-    def runs(self, agents: list[str], seeds: int) -> list[PlannedRun]:
-        """Return the runs: all agents with the first seed, then all with the second."""
-        numbers = range(self.config.seed, self.config.seed + seeds)
-        return [
-            PlannedRun(agent, seed, self.folder / short_name(agent) / f"seed-{seed}")
-            for seed in numbers
-            for agent in agents
-        ]
-
-    def run_missing(self) -> list[dict[str, Any]]:
-        """Start the runs that are not finished; return the failed ones, with the last line of their logs."""
-        wanted = self.runs(self.chosen, self.config.seeds)
-        missing = [run for run in wanted if finished(run.folder) is None]
-        if len(missing) < len(wanted):
-            click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
-        if not missing:
-            return []
-        model, gpus, cores = self._start_model(), gpus_of(self.config), available_cores()
-        limit = self.config.jobs or len(gpus) or cores
-        together = -(-min(limit, len(missing)) // max(len(gpus), 1))
-        configs = {agent: self._config(agent, model, together) for agent in {run.agent for run in missing}}
-        jobs, failed = {}, []
-        for run in missing:
-            run.folder.parent.mkdir(exist_ok=True)
-            jobs[_child("train", configs[run.agent].but(seed=run.seed), run.folder, "--no-report")] = run
-        with closing(run_jobs(list(jobs), limit, max(1, cores // limit), gpus)) as ended:
-            for count, (job, code) in enumerate(ended, 1 + len(wanted) - len(missing)):
-                run, result = jobs[job], finished(jobs[job].folder)
-                if code == 0 and result is not None:
-                    note = describe(result["eval"])
-                else:
-                    error = job.last_line()
-                    failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
-                    note = f"failed with exit code {code}: {error}  (see {job.log})"
-                click.echo(f"{count}/{len(wanted)}  {run.agent}, seed {run.seed}: {note}", err=True)
-        return failed
-
-    def _start_model(self) -> str:
-        """Return the model that the runs start from; make the supervised checkpoint first if it is needed.
-
-        Raises:
-            ValueError: if the warm start failed.
-        """
-        model, warm = self.config.model, self.folder / WARM
-        if not self.text or not self.config.sft_steps or model_of(model) != model:
-            return model
-        if finished(warm) is None:
-            # The warm start trains all weights, the runs an adapter.
-            known = options_of(SftConfig)
-            settings = {name: value for name, value in self.config.settings.items() if name in known}
-            job = _child("sft", self.config.into(SftConfig, **dict.fromkeys(ADAPTER), settings=settings), warm)
-            with closing(run_jobs([job], 1, available_cores())) as ended:
-                [(_, code)] = ended
-            result = finished(warm)
-            if code or result is None:
-                raise ValueError(f"the warm start failed: {job.last_line()}  (see {job.log})")
-            if result["eval"] is not None:
-                click.echo(f"checkpoint: {describe(result['eval'])}", err=True)
-        return str(warm)
-
-    def _config(self, agent: str, model: str, together: int) -> TrainConfig:
-        """Return the config of an agent's runs; the passes of `together` runs on a device share its free memory."""
-        config = self.config.into(TrainConfig, agent=agent, model=model)
-        config = config.set(group_size=self.config.group_size)
-        if not self.text:
-            return config
-        config = config.but(sft_steps=0)
-        return config.set(micro_batch_tokens=passes(config, together))
-
-    def report(self, failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Path]]:
-        """Write the report about every finished run; return the content of report.json, and the files."""
-        done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
-        named = [(path, result) for path, result in done.items() if result is not None]
-        results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]
-        return write_report(self.folder, self.config, list(map(short_name, self.agents)), results, failed)
+def _config_of(agent: str, config: CompareConfig, model: str, together: int) -> TrainConfig:
+    """Return the config of an agent's runs; the passes of `together` runs on a device share its free memory."""
+    own = config.into(TrainConfig, agent=agent, model=model).set(group_size=config.group_size)
+    if not config.is_text:
+        return own
+    own = own.but(sft_steps=0)
+    return own.set(micro_batch_tokens=passes(own, together))
 
 
 def _child(command: str, config: TrainConfig | SftConfig, folder: Path, *more: str) -> Child:
@@ -266,14 +243,12 @@ def gpus_of(config: CompareConfig) -> list[str]:
     return seen.split(",") if seen else [str(number) for number in range(torch.cuda.device_count())]
 
 
-def claim(config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str, Any]:
+def claim(folder: Path, config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str, Any]:
     """Write the settings of a comparison, and return them with the agents and seeds that were there before.
 
     Raises:
         ValueError: if the folder holds something else, or a comparison with other settings, or one runs there.
     """
-    folder = config.log_dir
-    assert folder is not None
     left_out = {"jobs", *(() if config.is_text else TEXT_ONLY)}  # the first does not change the results
     options = config.but(agents=",".join(agents)).flat()
     settings = {name: value for name, value in options.items() if name not in left_out}
