@@ -262,6 +262,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
 class PlayConfig(OfAPolicy, Text, EveryRun):
     """Episodes that a person or a policy plays; the fields are the options of `rlenv play`."""
 
+    heading = "Play"
     watch: bool = setting(default=False, help="Watch the policy of RUN play, step by step, instead of playing.")
     episodes: int | None = setting(default=None, help="Episodes to play.", shown="1 with --watch, else until /quit")
     top: int = setting(default=8, help="How many of the likeliest tokens are listed.", high=26)

@@ -85,32 +85,6 @@ class Environment(Config):
 
 
 @with_settings
-class TaskOptions(Config):
-    """A task by its name."""
-
-    heading = "Task (text)"
-    task: str | None = setting(
-        default=None,
-        help="Data set, verifier and lengths by one name, such as gsm8k; see rlenv tasks.",
-        checked_by=Name(tasks),
-    )
-
-
-@with_settings
-class VerifierOptions(VerifierArguments, VerifierProcesses, Config):
-    """The verifier, and the processes that run it."""
-
-    heading = "Verifier (text)"
-    verifier: str | Verifier | Callable[..., Any] | Sequence[Any] = setting(
-        default="arith",
-        help="Name, file.py:function or module:Name; or several: f,a.py:g=0.5.",
-        checked_by=Name(verifiers),
-    )
-    tools: Converted[Sequence[Any], tuple[Any, ...]] = setting(default=(), checked_by=Name())
-    unsafe_local_exec: bool = setting(default=False, help="Let the verifier `code` run programs without a sandbox.")
-
-
-@with_settings
 class Tokens(Form, Limits, Config):
     """Prompts as tokens, lengths and precision."""
 
@@ -122,8 +96,23 @@ class Tokens(Form, Limits, Config):
 
 
 @with_settings
-class Text(TaskOptions, VerifierOptions, ProblemFile, ProblemSplit, Tokens):
+class Text(VerifierArguments, VerifierProcesses, ProblemFile, ProblemSplit, Tokens):
     """The problems and the judge of an environment of text."""
+
+    heading = "Verifier (text)"
+    task: str | None = setting(
+        default=None,
+        help="Data set, verifier and lengths by one name, such as gsm8k; see rlenv tasks.",
+        checked_by=Name(tasks),
+        heading="Task (text)",
+    )
+    verifier: str | Verifier | Callable[..., Any] | Sequence[Any] = setting(
+        default="arith",
+        help="Name, file.py:function or module:Name; or several: f,a.py:g=0.5.",
+        checked_by=Name(verifiers),
+    )
+    tools: Converted[Sequence[Any], tuple[Any, ...]] = setting(default=(), checked_by=Name())
+    unsafe_local_exec: bool = setting(default=False, help="Let the verifier `code` run programs without a sandbox.")
 
 
 @with_settings
