@@ -24,7 +24,7 @@ from ..config.arguments import agent_arguments, env_arguments, policy_arguments
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import agent_class
-from ..process.torchrun import count_here
+from ..process.torchrun import number
 from ..run.folder import model_of
 from . import session
 
@@ -147,7 +147,7 @@ def available(device: str) -> int | None:
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
         free.append(int(limit) - int(used))
-    return max(min(free) // count_here(), 0) if free else None
+    return max(min(free) // number("LOCAL_WORLD_SIZE", alone=1), 0) if free else None
 
 
 def free_for(config: TrainConfig, device: str) -> int | None:

@@ -23,7 +23,7 @@ from ..config.names import resume_command, short_name
 from ..config.task_options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
-from ..process.torchrun import count, meet, restarts
+from ..process.torchrun import count, meet, number
 from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, RunFolder, choose, own_folder
 from ..run.samples import show_samples
 from ..run.trackers import library
@@ -117,7 +117,7 @@ def _begun(config: TrainConfig) -> tuple[TrainConfig, str]:
     resumed = config.resume is not None
     config = begun_config(config) if resumed else with_task(config)
     _check(config)
-    if restarts() and not resumed:
+    if number("TORCHELASTIC_RESTART_COUNT") and not resumed:
         raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
     device = meet(config.device, config.process_timeout)
     if not resumed and config.is_text:  # which imports the environment: that of config.json needs trust first

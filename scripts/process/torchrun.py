@@ -15,22 +15,12 @@ _LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|N
 
 def count() -> int:
     """Return the number of processes of the job."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return number("WORLD_SIZE", alone=1)
 
 
-def count_here() -> int:
-    """Return the number of processes on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def restarts() -> int:
-    """Return the number of times that torchrun has started the processes again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
-def number(where: str = "RANK") -> int:
-    """Return the number of this process among all, or, as LOCAL_RANK, among the processes on this machine; from 0."""
-    return int(os.environ.get(where, "0"))
+def number(variable: str = "RANK", alone: int = 0) -> int:
+    """Return a number that torchrun sets, by default that of this process among all, from 0; `alone` without it."""
+    return int(os.environ.get(variable, alone))
 
 
 def meet(device: str, limit: float) -> str:
@@ -56,7 +46,7 @@ def meet(device: str, limit: float) -> str:
             f"torchrun started {count()} processes, but this PyTorch was built without torch.distributed: "
             "install a build that has it, or start rlenv without torchrun"
         )
-    here, most = count_here(), torch.cuda.device_count()
+    here, most = number("LOCAL_WORLD_SIZE", alone=1), torch.cuda.device_count()
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if device.startswith("cuda:"):
         raise ValueError(f"--device {device} names one device for {here} processes: use --device cuda")
