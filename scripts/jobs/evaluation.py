@@ -88,26 +88,26 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
     split = config.split if text else None
     _check(text, subject.env_id, config)
     with processes.alone():  # the updates of the agent may not be for so many processes
-        loaded = subject.load(config)
+        policy, device, env = subject.load(config)
     processes.check_equal(content_of(subject.path), "checkpoint", session.SAME_FILES)
-    policy, env_kwargs = loaded.policy, subject.env_kwargs
+    env_kwargs = subject.env_kwargs
     count = config.episodes or (200 if samples else session.evaluation_episodes(text))
     if text:
-        policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(loaded.env)
+        policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(env)
         session.check_problems(task)
         count = min(count, len(task.stream.listed) or count)  # a greedy answer is the same the second time
-        settings = _settings(subject, config) | {"device": loaded.device.type, "problems": count}
-        path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
+        settings = _settings(subject, config) | {"device": device.type, "problems": count}
+        path = processes.on_main(lambda: _file(subject, config, settings))
         env_kwargs = env_kwargs | {"tokenizer": task.encoding.tokenizer}
-    loaded.env.close()
+    env.close()
     session.check_dealt_out(count, split, "raise --episodes, add problems")
 
     def played(greedy: bool, samples: int | None = None) -> tuple[dict[str, Any], list[Row]]:
         each, unit = samples or 1, "tokens" if text else "steps"
         total = count * each
-        envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, each)
+        envs = session.evaluation_envs(subject.env_id, env_kwargs, device, total, split, each)
         with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
-            on_step, generator = counting(show, total, unit), torch.Generator(loaded.device)
+            on_step, generator = counting(show, total, unit), torch.Generator(device)
             figures, rollout = evaluate_policy(policy, envs, total, greedy, seed, generator, on_step)
             if not text:
                 return figures, []
@@ -191,32 +191,27 @@ def _rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: int) -> li
     return rows
 
 
-def _file(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: bool) -> Path:
-    """Return the path of an evaluation's file, after making its folder.
-
-    Args:
-        out: the user's choice; None for a file in `home`, which replaces one of the same settings.
-        home: the folder of the evaluations of a run.
-        settings: of the evaluation.
-        overwrite: whether `out` may be replaced.
+def _file(subject: Subject, config: EvaluateConfig, settings: Mapping[str, Any]) -> Path:
+    """Return the path of an evaluation's file, after making its folder: --out, or one that these settings name.
 
     Raises:
-        ValueError: if `out` exists or has another suffix than .jsonl, or a part of its path is a file.
+        ValueError: if --out exists or has another suffix than .jsonl, or a part of its path is a file.
         OSError: if it cannot be written.
     """
+    out = config.out
     if out is not None and out.suffix != ".jsonl":
         raise ValueError(f"--out {str(out)!r} must end in .jsonl; settings and figures go into a .json file beside it")
-    if out is not None and out.exists() and not overwrite:
+    if out is not None and out.exists() and not config.overwrite:
         raise ValueError(f"--out {str(out)!r} exists; pass --overwrite to replace it")
     how = [
-        "greedy" if settings["deterministic"] else "sampled",
-        settings["samples"] and f"{settings['samples']}x",
-        settings["temperature"] and f"t{settings['temperature']:g}",
-        settings["top_p"] != 1 and f"p{settings['top_p']:g}",
+        "greedy" if config.deterministic else "sampled",
+        config.samples and f"{config.samples}x",
+        config.temperature and f"t{config.temperature:g}",
+        config.top_p != 1 and f"p{config.top_p:g}",
     ]
     digest = hashlib.blake2b(json.dumps(settings, default=str, sort_keys=True).encode(), digest_size=4).hexdigest()
-    name = "-".join([settings["subject"], settings["split"], *filter(None, how), digest])
-    path = out or home / f"{name}.jsonl"
+    name = "-".join([settings["subject"], config.split, *filter(None, how), digest])
+    path = out or subject.home / f"{name}.jsonl"
     check_place(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=path.parent).close()  # a folder that cannot be written is an error before the work

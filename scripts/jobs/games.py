@@ -49,10 +49,10 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[TextGenEnv, Onlo
     of_run = subject.find(run, config)
     if not is_text(of_run.env_id):
         raise ValueError(f"{str(run)!r} is a run of {of_run.env_id}; rlenv play is for text")
-    loaded = of_run.load(config)
-    loaded.env.close()
-    env = _make(of_run.env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer})
-    return env, Onlooker(SampledPolicy(loaded.policy, config.temperature, config.top_p), loaded.device)
+    policy, device, envs = of_run.load(config)
+    envs.close()
+    env = _make(of_run.env_kwargs | {"tokenizer": session.task_of(envs).encoding.tokenizer})
+    return env, Onlooker(SampledPolicy(policy, config.temperature, config.top_p), device)
 
 
 def _make(env_kwargs: Mapping[str, Any]) -> TextGenEnv:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -32,14 +32,6 @@ from ..run.folder import CONFIG, EVALUATIONS, MODEL, NotARunError, RunFolder, ch
 TEXT_ENV = "TextGen-v0"
 OF_ENVIRONMENT = {*OBJECTS} - {"agent"}
 Watched = EvaluateConfig | PlayConfig
-
-
-class Loaded(NamedTuple):
-    """A policy, its device, and an environment of its kind."""
-
-    policy: Any
-    device: torch.device
-    env: Any
 
 
 @dataclass(frozen=True)
@@ -74,21 +66,21 @@ class Subject:
             return {}
         return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_kwargs)
 
-    def load(self, config: Watched) -> Loaded:
-        """Return the policy; see `find` about errors."""
+    def load(self, config: Watched) -> tuple[Any, torch.device, Any]:
+        """Return the policy, its device and an environment of its kind; see `find` about errors."""
         if self.saved is not None:
             cls: Any = class_saved(self.saved.facts["agent"], config.trust)
             trust = bool(self.env_kwargs.get("trust", config.trust))
             named_there = {} if self.saved.facts["env"] else {"env": self.env_id}
             agent = cls.load(self.saved, device=config.device, env_kwargs=self.env_kwargs, trust=trust, **named_there)
-            return Loaded(agent.policy, agent.device, agent.env)
+            return agent.policy, agent.device, agent.env
         device = resolve_device(config.device, self.env_id)
         is_text, own = takes_tokenizer(self.env_id), self.env_kwargs
         env_kwargs = with_tokenizer(own, self.spec) if is_text else own
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = make_policy(self.spec, *spaces, **self.model_args(config))
-        return Loaded(policy.to(device), device, envs)
+        return policy.to(device), device, envs
 
 
 def find(spec: Path, config: Watched) -> Subject:
