@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from transformers import PreTrainedTokenizerBase
+
+from rlenv.verifiers.text import visible
 
 WIDTH, MARGIN, GAP = 640, 16, 4  # pixels
 BOX, FONT, FOOT = 32, 20, 48  # height of a box and of its letters, height of the line with the reward
@@ -85,9 +86,7 @@ def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """Return a token as one visible line: a special one by its name, spaces as ·, line ends and the like escaped."""
     if token in tokenizer.all_special_ids:
         return str(tokenizer.convert_ids_to_tokens(token))
-    text = str(tokenizer.decode([token]))
-    hidden = {each: each.encode("unicode_escape").decode() for each in text if unicodedata.category(each)[0] == "C"}
-    return "".join(hidden.get(each, each) for each in text).replace(" ", "·")
+    return visible(str(tokenizer.decode([token])))
 
 
 @cache

@@ -58,7 +58,7 @@ def machine() -> dict[str, Any]:
     """Return the system, the processors, and the GPUs and threads that torch uses."""
     import torch
 
-    from .process.children import available_cores
+    from rlenv.verifiers.sandbox.pool import available_cores
 
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return {

@@ -30,6 +30,12 @@ def shorten(text: str, width: int = 60) -> str:
     return shown if len(shown) <= width else f"{shown[: width - 2]}… ({len(text)} characters)"
 
 
+def visible(text: str) -> str:
+    """Return the text of a token with spaces as ·, line ends and the like escaped."""
+    hidden = {each: each.encode("unicode_escape").decode() for each in text if unicodedata.category(each)[0] == "C"}
+    return "".join(hidden.get(each, each) for each in text).replace(" ", "·")
+
+
 def conclusion(text: str) -> str:
     """Return the text after the last thought, `<think>...</think>`, up to one that never ends.
 

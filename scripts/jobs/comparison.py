@@ -25,6 +25,7 @@ from rlenv.agents import AGENTS
 from rlenv.agents.algorithms import TABLE
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
+from rlenv.verifiers.sandbox.pool import available_cores
 
 from ..config.arguments import build_agent
 from ..config.base import named, options_of
@@ -33,7 +34,7 @@ from ..config.defaults import EPISODES, GROUP, TIMESTEPS
 from ..config.names import agent_class, objects_in, short_name
 from ..config.options import ADAPTER, TEXT_ONLY
 from ..config.task_options import with_task
-from ..process.children import Child, available_cores, rlenv_command, run_jobs
+from ..process.children import Child, rlenv_command, run_jobs
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe
 from ..run.folder import LOCK, RESULT, check_place, model_of, write_json

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from rlenv.agents import SampledPolicy
 from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
 from rlenv.textgen import TextGenEnv
+from rlenv.verifiers.text import visible
 
 from ..config import arguments
 from ..config.configs import PlayConfig
@@ -214,12 +214,6 @@ def read(prompt: str) -> str:
     if line.strip() == QUIT:
         raise StoppedError(QUIT)
     return line
-
-
-def visible(text: str) -> str:
-    """Return the text of a token with spaces as ·, line ends and the like escaped."""
-    hidden = {each: each.encode("unicode_escape").decode() for each in text if unicodedata.category(each)[0] == "C"}
-    return "".join(hidden.get(each, each) for each in text).replace(" ", "·")
 
 
 def quoted(text: str) -> str:

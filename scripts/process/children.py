@@ -33,11 +33,6 @@ class Child:
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def rlenv_command(words: Sequence[str]) -> tuple[str, ...]:
     """Return the program and the arguments that run a command of `rlenv`, such as ["train", "--seed=1"]."""
     return (sys.executable, "-m", "rlenv", *words)

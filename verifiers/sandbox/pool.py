@@ -47,7 +47,7 @@ class Isolated:
     def __init__(
         self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
     ) -> None:
-        workers = check_count("verifier_workers", _cores() if workers is None else workers)
+        workers = check_count("verifier_workers", available_cores() if workers is None else workers)
         memory_mb = check_count("verifier_memory_mb", MEMORY_MB if memory_mb is None else memory_mb)
         timeout = verifier.execution.timeout if timeout is None else timeout
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
@@ -202,5 +202,6 @@ def _reply(
     return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
