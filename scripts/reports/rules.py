@@ -60,35 +60,35 @@ class Finding:
     title: str
     evidence: str
     fix: str
-    severity: Severity = "warning"
-    rule: str = ""
+    severity: Severity
+    rule: str
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A row of `RULES`.
+RULES: dict[str, Callable[[History], Finding | None]] = {}  # by name, in the order of this file
 
-    Attributes:
-        failed: whether a run shows the failure; a text is further evidence. Its docstring is the title of the finding.
+
+def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> Callable[[Failed], Failed]:
+    """Return a decorator that adds a rule to `RULES`: a function that tells whether a run shows a failure.
+
+    The function's docstring is the title of the finding; if it returns a text, that is further evidence.
+
+    Args:
         metrics: of the evidence.
         fix: of the finding.
         severity: of the finding.
     """
 
-    failed: Failed
-    metrics: tuple[str, ...]
-    fix: str
-    severity: Severity
-
-
-RULES: dict[str, Rule] = {}  # by name, in the order of this file
-
-
-def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> Callable[[Failed], Failed]:
-    """Return a decorator that adds a function to `RULES`, see `Rule`."""
-
     def add(failed: Failed) -> Failed:
-        RULES[failed.__name__.replace("_", "-")] = Rule(failed, metrics, fix, severity)
+        name = failed.__name__.replace("_", "-")
+        title = " ".join((failed.__doc__ or "").split()).removesuffix(".")
+
+        def found(run: History) -> Finding | None:
+            if not (more := failed(run)):
+                return None
+            figures = [*_figures(run, metrics), *([more] if isinstance(more, str) else [])]
+            return Finding(title, f"{'; '.join(figures)}; up to update {run.updates}", fix, severity, name)
+
+        RULES[name] = found
         return failed
 
     return add
@@ -234,7 +234,8 @@ def cut_off(run: History) -> bool:
         return False
     rise, error = cut.trend()
     mends = run.improved and (talks or rise < -3 * error)
-    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run) and not talks
+    gained = run.success.end - run.success.start > CLEAR
+    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not gained and not talks
     return grows or (not mends and cut.end >= (ALL if talks else MOST_CUT))
 
 
@@ -281,20 +282,11 @@ def kl_runaway(run: History) -> bool:
 
 def findings_of(run: History) -> list[Finding]:
     """Return the findings of the rules in a run, errors first; empty for a healthy one."""
-    failed = {name: more for name, each in RULES.items() if (more := each.failed(run))}
-    explained = {*[name for name in EXPLAINING if name in failed][1:]}
-    if len(failed.keys() - explained) > 1:
+    found = {name: finding for name, look in RULES.items() if (finding := look(run)) is not None}
+    explained = {*[name for name in EXPLAINING if name in found][1:]}
+    if len(found.keys() - explained) > 1:
         explained.add("nothing-learned")  # a reward that does not rise has a cause
-    findings = [_finding(run, name, more) for name, more in failed.items() if name not in explained]
-    return sorted(findings, key=lambda each: each.severity)
-
-
-def _finding(run: History, name: str, more: bool | str) -> Finding:
-    found = RULES[name]
-    title = " ".join((found.failed.__doc__ or "").split()).removesuffix(".")
-    figures = [*_figures(run, found.metrics), *([more] if isinstance(more, str) else [])]
-    evidence = f"{'; '.join(figures)}; up to update {run.updates}"
-    return Finding(title, evidence, found.fix, found.severity, name)
+    return sorted((each for name, each in found.items() if name not in explained), key=lambda each: each.severity)
 
 
 def _figures(run: History, metrics: tuple[str, ...]) -> Iterator[str]:
@@ -304,11 +296,6 @@ def _figures(run: History, metrics: tuple[str, ...]) -> Iterator[str]:
             start, end, most = (f"{value:.3g}" for value in (series.start, series.end, series.values.max()))
             change = start if start == end else f"from {start} to {end}"
             yield f"{name} {change}" if most in (start, end) else f"{name} {change}, at most {most}"
-
-
-def _gained(run: History) -> bool:
-    """Tell whether success has risen by more than noise."""
-    return run.success.end - run.success.start > CLEAR
 
 
 def _margin(run: History) -> float:
