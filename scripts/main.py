@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -12,6 +11,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+
+from rlenv._checks import did_you_mean
 
 from . import DISTRIBUTION
 from .config.command import Group
@@ -65,8 +66,7 @@ class Commands(Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command that is run; the error for an unknown one names the closest match."""
         if args[0][:1] != "-" and args[0] not in COMMANDS:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "rlenv --help lists them"
+            hint = did_you_mean(args[0], COMMANDS).strip() or "rlenv --help lists them"
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import math
 import re
@@ -13,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from rlenv._checks import did_you_mean
 from rlenv._json import plain
 from rlenv._setting import Setting
 from rlenv._settings import WithSettings, declared_by
@@ -243,8 +243,7 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
     for key, value in table.items():
         name = known.get(str(key).replace("-", "_"))
         if name is None:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = advice(str(key), options) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
+            hint = advice(str(key), options) or did_you_mean(key, known).strip() or "see --help-all"
             raise ValueError(f"{where} sets the unknown option {key!r}; {hint}")
         if name in values:
             raise ValueError(f"{where} sets {name} twice, as {key!r}, too; leave one of the two")

@@ -18,7 +18,6 @@ from ..config.names import short_name
 from ..process.errors import is_out_of_memory
 from ..process.progress import Interrupt, SignalError, counting, progress_bar, say
 from ..reports.evaluation_figures import describe
-from ..reports.live_doctor import LiveDoctor
 from ..reports.rules import CURVE_EPISODES
 from ..run import samples
 from ..run.checkpoints import Saver
@@ -26,7 +25,7 @@ from ..run.folder import EPISODES, RunFolder
 from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
-from .callbacks import BetweenSteps
+from .callbacks import BetweenSteps, LiveDoctor
 from .imitation import warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged

@@ -95,7 +95,5 @@ def one_line(message: Warning | str, category: type[Warning], filename: str, *mo
 
 def _module(error: BaseException) -> str:
     """Return the module that raised an error."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return "" if place is None else place.tb_frame.f_globals.get("__name__", "")
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_globals.get("__name__", "") if frames else ""
