@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from ..config.defaults import EPISODES, GROUP, TIMESTEPS
 from ..config.names import agent_class, objects_in, short_name
 from ..config.options import ADAPTER, TEXT_ONLY
 from ..config.task_options import with_task
-from ..process.children import Child, rlenv_command, run_jobs
+from ..process.children import Child, run_jobs
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe
 from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
@@ -231,8 +232,8 @@ def _child(command: str, config: TrainConfig | SftConfig, folder: Path, *more: s
     """Return the command of a run, whose config is written beside its folder, as its log is."""
     file = folder.with_name(f"{folder.name}.json")
     write_json(file, config.changed())
-    words = [command, f"--config={file}", f"--log-dir={folder}", "--overwrite", "--json", *more]
-    return Child(rlenv_command(words), folder.with_name(f"{folder.name}.log"))
+    words = (command, f"--config={file}", f"--log-dir={folder}", "--overwrite", "--json", *more)
+    return Child((sys.executable, "-m", "rlenv", *words), folder.with_name(f"{folder.name}.log"))
 
 
 def gpus_of(config: CompareConfig) -> list[str]:

@@ -26,7 +26,7 @@ from ..config.task_options import with_task
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals
-from ..reports.rules import MOST_CUT
+from ..reports.rules import EVAL_EPISODES, MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples
 from . import session
@@ -91,7 +91,7 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
         policy, device, env = subject.load(config)
     processes.check_equal(content_of(subject.path), "checkpoint", session.SAME_FILES)
     env_kwargs = subject.env_kwargs
-    count = config.episodes or (200 if samples else session.evaluation_episodes(text))
+    count = config.episodes or (200 if samples else EVAL_EPISODES if text else session.CONTROL_EPISODES)
     if text:
         policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(env)
         session.check_problems(task)

@@ -152,14 +152,11 @@ def sft(config: SftConfig) -> ImitatedRun:
         flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
         rate = imitation_rate(agent, config)
         model_defaults.announce(agent, config.model, rate, f"{config.sft_steps} steps", "step", flags)
-        demonstrations = envs = None
+        demonstrations = None
         if config.sft_steps:
             demonstrations = session.demonstrations(task, config.sft_examples, config.seed, agent.device)
-        episodes = config.eval_episodes
-        if episodes is None:
-            episodes = session.evaluation_episodes(True, task.stream.sizes)
-        if episodes:
-            envs = session.held_out_envs(agent, episodes)
+        episodes, envs = session.evaluation_of(agent, config.eval_episodes)
+        if envs is not None:
             held.callback(envs.close)
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:

@@ -64,10 +64,7 @@ class TrainJob:
         self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
         if self.is_text:
             session.check_problems(session.task_of(agent.env))
-        sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
-        usual = session.evaluation_episodes(self.is_text, sizes)
-        self.episodes = usual if config.eval_episodes is None else config.eval_episodes
-        self.envs = session.held_out_envs(agent, self.episodes) if self.episodes else None
+        self.episodes, self.envs = session.evaluation_of(agent, config.eval_episodes)
         self.demonstrations = None
         if self.is_text:
             agent.watchers.append(self.sample_log.watch)
@@ -206,7 +203,9 @@ class TrainJob:
             counted = counting(show, episodes, self.unit)
 
             def on_step(taken: int, local: dict[str, Any]) -> bool:
-                return self.interrupt.check() and counted(taken, local)
+                if self.interrupt.signal:
+                    raise SignalError
+                return counted(taken, local)
 
             return session.run_evaluation(self.agent, self.envs, episodes, seed, on_step=on_step)
 

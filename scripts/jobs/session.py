@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,13 @@ from rlenv.task import TextGenTask
 from ..config.arguments import IN_TURN
 from ..config.configs import CompareConfig, TrainConfig
 from ..process.progress import say
+from ..reports.rules import EVAL_EPISODES
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
+CONTROL_EPISODES = 100  # of an evaluation without text, by default; EVAL_EPISODES of text
 SAME_FILES = "give all machines the same files"
 
 
@@ -116,6 +117,21 @@ def held_out_envs(agent: Agent, episodes: int) -> Any:
     return envs
 
 
+def evaluation_of(agent: Agent, chosen: int | None) -> tuple[int, Any]:
+    """Return the episodes of each evaluation of a run, and the environments for them; None for no evaluation.
+
+    Args:
+        agent: that trains.
+        chosen: the option; None for the default: of text, at most the listed problems of the test split, or, without
+            any, of the training split, which is then played.
+    """
+    sizes = task_of(agent.env).stream.sizes if hasattr(agent.env.unwrapped, "task") else None
+    episodes = CONTROL_EPISODES if chosen is None else chosen
+    if chosen is None and sizes is not None:
+        episodes = min(EVAL_EPISODES, sizes.get("test") or sizes.get("train") or EVAL_EPISODES)
+    return episodes, held_out_envs(agent, episodes) if episodes else None
+
+
 def check_dealt_out(episodes: int, split: str | None, advice: str) -> None:
     """Check that every process has an episode of an evaluation.
 
@@ -132,15 +148,6 @@ def check_dealt_out(episodes: int, split: str | None, advice: str) -> None:
         raise ValueError(
             f"the evaluation has {of} for {processes.size()} processes; {advice}, or start fewer processes"
         )
-
-
-def evaluation_episodes(text: bool, sizes: Mapping[str, int] | None = None) -> int:
-    """Return the default number of episodes of an evaluation: at most the listed problems; `sizes` are by split.
-
-    Without problems in the test split, the evaluation plays the training problems.
-    """
-    listed = sizes or {}
-    return min(2000, listed.get("test") or listed.get("train") or 2000) if text else 100
 
 
 def run_evaluation(

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
@@ -31,11 +30,6 @@ class Child:
         """Return the last line of output that is not empty."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")[1:]
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
-
-
-def rlenv_command(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the program and the arguments that run a command of `rlenv`, such as ["train", "--seed=1"]."""
-    return (sys.executable, "-m", "rlenv", *words)
 
 
 def run_jobs(

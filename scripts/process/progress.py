@@ -126,12 +126,6 @@ class Interrupt:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def check(self) -> bool:
-        """Return True; raise `SignalError` after a signal."""
-        if self.signal:
-            raise SignalError
-        return True
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
             raise KeyboardInterrupt(number)

@@ -28,7 +28,9 @@ def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
         Of each `title` and `note` of the metric, and `pictures`: the label of a kind, and what plot.svg draws.
     """
     runs = [run for kind in kinds for run in kind.runs]
-    axis = "time/iterations" if len(kinds) == 1 else _axis_of(kinds)  # updates of two kinds may differ in size
+    axis = "time/iterations"
+    if len(kinds) > 1:  # whose updates may differ in size
+        axis = "time/episodes" if runs[0].is_text else "time/total_timesteps"
     parts = dict.fromkeys(name for run in runs for name in run.columns if "/parts/" in name)
     of_parts = [Metric(name, f"Part of the reward: {name.split('/parts/')[1]}", "Mean of an update.") for name in parts]
     grouped = any((run["rollout/group_size_min"].values > 1).any() for run in runs)
@@ -41,11 +43,6 @@ def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
         }
         for metric, bands in _bands_of(kinds, shown, axis)
     ]
-
-
-def _axis_of(kinds: Sequence[Kind]) -> str:
-    """Return the column by which kinds of runs are compared."""
-    return "time/episodes" if kinds[0].runs[0].is_text else "time/total_timesteps"
 
 
 def _bands_of(
