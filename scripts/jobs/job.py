@@ -26,7 +26,7 @@ from ..run.log import log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
 from .callbacks import BetweenSteps, LiveDoctor
-from .imitation import warm_start
+from .warm_start import warm_start
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
 POINTS = 10  # of the curve of held-out success by default

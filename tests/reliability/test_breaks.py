@@ -12,7 +12,7 @@ from diagonal import slow
 from inprocess import done, run
 from runs import SHARED, arguments, differences, everything
 
-from rlenv._scripts.jobs import callbacks, imitation, session
+from rlenv._scripts.jobs import callbacks, session, warm_start
 from rlenv.agents import Agent, files
 from rlenv.agents.training import saving
 from rlenv.agents.training.checkpoint import read_facts
@@ -48,7 +48,7 @@ def within(call, act):
 
 
 PLACES = {  # the run, the function that is decorated, how, and which of its calls breaks
-    "warm start": ("text", imitation, "log_scalar", at, 2),
+    "warm start": ("text", warm_start, "log_scalar", at, 2),
     "first evaluation": ("text", session, "run_evaluation", within, 1),
     "training": ("pole", callbacks.BetweenSteps, "_on_step", at, 4),
     "evaluation": ("pole", session, "run_evaluation", within, 2),

@@ -16,7 +16,7 @@ from tiny_models import write_chat_model
 
 from rlenv import hub
 from rlenv._scripts.config.names import resume_command
-from rlenv._scripts.jobs import imitation
+from rlenv._scripts.jobs import warm_start
 from rlenv.demonstrations import demonstrate
 
 COMMIT = "0123456789" * 4
@@ -129,7 +129,7 @@ def test_supervised_training_goes_on_with_its_problems_at_another_place_and_with
     sft += ["--verifier", "plain_reward.py:exact"]
     whole = result_of(run("sft", *FILE, *sft, "--log-dir", "whole"))
     with monkeypatch.context() as patch:
-        patch.setattr(imitation, "log_scalar", lambda *of: of[-1] == 1 and signal.raise_signal(signal.SIGTERM))
+        patch.setattr(warm_start, "log_scalar", lambda *of: of[-1] == 1 and signal.raise_signal(signal.SIGTERM))
         ended = run("sft", *FILE, *sft, "--log-dir", "run")
     assert ended.exit_code == 128 + signal.SIGTERM
     again = ended.stderr.rpartition("To go on: rlenv ")[2].split()
