@@ -110,7 +110,8 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
         model: its tokenizer is passed to the environment, which begins behind its warm start.
 
     Raises:
-        ValueError: for an option of the text environment with another one, or an --env-arg that has an option.
+        ValueError: for an option of the text environment with another one, an --env-arg that has an option, or a
+            tokenizer to be trained for a model that has one.
     """
     if not is_text(env_id):
         for name in TEXT_ONLY:
@@ -128,7 +129,12 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
     demonstrated = next((run["sft_examples"] for run in (own, before) if run.get("sft_steps")), None)
     usual = {name: one.default for name, one in declared_by(type(config)).items() if name in OF_TEXT}
     values = {name: getattr(config, name) for name in usual}
-    values["tokenizer"] = _tokenizer(config.tokenizer, of_model, model, before)
+    trains = str(config.tokenizer).startswith("train:")
+    if trains and of_model is not None and before.get("tokenizer") != config.tokenizer:
+        chosen = f"--tokenizer {config.tokenizer}"
+        raise ValueError(f"{chosen} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
+    if trains or config.tokenizer is None:
+        values["tokenizer"] = of_model or config.tokenizer
     if config.chat_template is not None:
         values["chat_template"] = read_template(config.chat_template)  # the checkpoint keeps the text
     values = {name: each for name, each in values.items() if not (_equal(each, usual[name]) or _equal(each, {}))}
@@ -139,22 +145,3 @@ def env_arguments(config: Text, env_id: str, env_kwargs: Mapping[str, Any], mode
 def _equal(value: Any, other: Any) -> bool:
     """Tell whether two values are equal; of another type, such as a table of pandas, == may compare its cells."""
     return type(value) is type(other) and bool(value == other)
-
-
-def _tokenizer(chosen: Any, own: str | None, model: str, before: Mapping[str, Any]) -> Any:
-    """Return the tokenizer that was asked for, else the model's own.
-
-    Args:
-        chosen: of the option.
-        own: of the model, if any.
-        model: as it is named.
-        before: the config of the run that it is of; empty without one.
-
-    Raises:
-        ValueError: if one is to be trained for a model that has one.
-    """
-    if chosen is None or own is None or not str(chosen).startswith("train:"):
-        return chosen or own
-    if before.get("tokenizer") != chosen:
-        raise ValueError(f"--tokenizer {chosen} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
-    return own
