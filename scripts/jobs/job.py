@@ -262,12 +262,7 @@ class TrainJob:
             "initial_eval": self.state.get("initial"),
             **({"best": self.state["best"]} if "best" in self.state else {}),
             "eval": final,
-            "failures": failures(agent),
+            "failures": {**agent.failure_watch.totals, "skipped_updates": agent.policy_optimizer.total_skipped},
             "interrupted": bool(number),
             **({"signal": signal.Signals(number).name} if number else {}),
         }
-
-
-def failures(agent: Agent) -> dict[str, int]:
-    """Return how many episodes of a run got no verdict, by kind, and how many updates were skipped."""
-    return {**agent.failure_watch.totals, "skipped_updates": agent.policy_optimizer.total_skipped}

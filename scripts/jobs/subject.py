@@ -106,25 +106,24 @@ def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     if env_id is None:
         env_id, kept = _with_objects(saved, config)
     named_by_checkpoint(env_id, {}, config.trust)
-    if is_text(env_id):
-        kept = expanded(**kept)
+    if not is_text(env_id):
+        arguments.env_arguments(config, env_id, {})  # refuses options of text
+        return Subject(spec, saved, env_id, named_by_checkpoint(env_id, kept, config.trust))
+    kept = expanded(**kept)
     own_tools = "tools" in config.chosen or not kept.get("tools")
     own_data = "problems" in config.chosen or is_allowed(kept.get("problems"))
     own = "verifier" in config.chosen and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
     env_kwargs = named_by_checkpoint(env_id, kept, config.trust or own)
-    if is_text(env_id):
-        if config.dtype not in (None, own_dtype := dtype_of(saved.policy.folder)):
-            raise ValueError(
-                f"--dtype {config.dtype}: the weights of {spec!r} are {own_dtype}; omit it, or evaluate the model that "
-                "`rlenv export` makes of them"
-            )
-        model = saved.path / MODEL
-        if (model / "tokenizer_config.json").is_file():
-            env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved
-        env_kwargs |= _replaced(config) | {"split": config.split}  # the training split may be empty
-        env_kwargs |= whole_file(config, env_kwargs.get("problems"), kept.get("problems"))
-    else:
-        arguments.env_arguments(config, env_id, {})  # refuses options of text
+    if config.dtype not in (None, own_dtype := dtype_of(saved.policy.folder)):
+        raise ValueError(
+            f"--dtype {config.dtype}: the weights of {spec!r} are {own_dtype}; omit it, or evaluate the model that "
+            "`rlenv export` makes of them"
+        )
+    model = saved.path / MODEL
+    if (model / "tokenizer_config.json").is_file():
+        env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved
+    env_kwargs |= _replaced(config) | {"split": config.split}  # the training split may be empty
+    env_kwargs |= whole_file(config, env_kwargs.get("problems"), kept.get("problems"))
     return Subject(spec, saved, env_id, env_kwargs)
 
 
