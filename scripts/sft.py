@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from .config.command import Command
@@ -33,13 +31,9 @@ def sft(config: SftConfig) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    from .config.names import resume_command
-    from .jobs import imitation
-    from .run.folder import CHECKPOINT, RunFolder
+    from .jobs import imitation, resume
 
     run = imitation.sft(config)
     imitation.show(run, config.as_json)
     if run.signal:
-        again = resume_command(run.folder, RunFolder(run.folder).config)
-        click.echo(f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}. To go on: {again}", err=True)
-        sys.exit(128 + run.signal)
+        resume.end_interrupted(run.folder, run.signal)

@@ -37,8 +37,7 @@ def train(config: TrainConfig) -> None:
     """
     from rlenv.agents import DivergedError, EngineError, VerifierError
 
-    from .jobs import training
-    from .run.folder import CHECKPOINT
+    from .jobs import resume, training
 
     if config.dry_run:
         training.plan(config)
@@ -52,7 +51,4 @@ def train(config: TrainConfig) -> None:
         sys.exit(1)
     training.show(run, config.as_json)
     if run.signal:
-        click.echo(
-            f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}. To go on: {run.resume_command}", err=True
-        )
-        sys.exit(128 + run.signal)
+        resume.end_interrupted(run.folder, run.signal)

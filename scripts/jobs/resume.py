@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
 
 from rlenv._settings import declared_by
 from rlenv.agents import Agent, processes
@@ -17,9 +21,9 @@ from rlenv.agents.training.loading import named_by_checkpoint
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, Config, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
-from ..config.names import OBJECTS, agent_class, class_saved, objects_in, resume_config
+from ..config.names import OBJECTS, agent_class, class_saved, objects_in, resume_command, resume_config
 from ..process.progress import say
-from ..run.folder import CONFIG, RunFolder
+from ..run.folder import CHECKPOINT, CONFIG, RunFolder
 
 # These may differ from what the run began with; of the problems, the place alone: a checkpoint knows their content.
 CHANGEABLE = (
@@ -60,6 +64,13 @@ def begun_config(config: R) -> R:
     whole = type(config)(**overlaid(own, changes))
     whole.typed = config.typed
     return whole
+
+
+def end_interrupted(folder: Path, number: int) -> NoReturn:
+    """Say how the run in a folder goes on, and exit as after the signal that has ended it."""
+    again = resume_command(folder, RunFolder(folder).config)
+    click.echo(f"Interrupted; checkpoint written to {folder / CHECKPOINT}. To go on: {again}", err=True)
+    sys.exit(128 + number)
 
 
 def objects_of(config: Config) -> set[str]:
