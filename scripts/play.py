@@ -36,7 +36,7 @@ def play(config: PlayConfig, run: Path | None) -> None:
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
     their probabilities. The verifier judges the episode. In a pipe, lines of standard input are the moves.
     """
-    from .config.task_options import with_task
+    from .config.options import with_task
     from .jobs.games import Game, open_subject
 
     _check(run, config)

@@ -21,8 +21,7 @@ from rlenv.tasks import find_lm_eval
 from rlenv.version import __version__
 
 from ..config.configs import EvaluateConfig
-from ..config.options import is_text
-from ..config.task_options import with_task
+from ..config.options import is_text, with_task
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals

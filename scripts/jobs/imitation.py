@@ -21,7 +21,7 @@ from ..config.arguments import build_agent
 from ..config.base import named
 from ..config.configs import SftConfig
 from ..config.names import short_name
-from ..config.task_options import with_task
+from ..config.options import with_task
 from ..process.progress import Interrupt, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe

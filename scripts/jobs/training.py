@@ -20,7 +20,7 @@ from ..config.arguments import build_agent
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import resume_command, short_name
-from ..config.task_options import with_task
+from ..config.options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
 from ..process.torchrun import count, meet, number

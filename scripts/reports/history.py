@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..run.folder import CONFIG, RunFolder
-from .tokens import Row
 
+Row = Mapping[str, Any]  # of samples.jsonl
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
 EDGE_SHARE, EDGE_MOST = 0.1, 20  # of a series are its beginning and its end: enough to average noise, short in time

@@ -11,7 +11,7 @@ from inprocess import done, run
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv._scripts.jobs.games import quoted
 from rlenv._scripts.main import main
-from rlenv._scripts.reports.tokens import tokens_of
+from rlenv._scripts.reports.page import tokens_of
 from rlenv._scripts.run.folder import completion_of
 
 
