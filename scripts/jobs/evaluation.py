@@ -204,9 +204,9 @@ def _file(subject: Subject, config: EvaluateConfig, settings: Mapping[str, Any])
         raise ValueError(f"--out {str(out)!r} exists; pass --overwrite to replace it")
     how = [
         "greedy" if config.deterministic else "sampled",
-        config.samples and f"{config.samples}x",
-        config.temperature and f"t{config.temperature:g}",
-        config.top_p != 1 and f"p{config.top_p:g}",
+        f"{config.samples}x" if config.samples else "",
+        f"t{config.temperature:g}" if config.temperature else "",
+        f"p{config.top_p:g}" if config.top_p != 1 else "",
     ]
     digest = hashlib.blake2b(json.dumps(settings, default=str, sort_keys=True).encode(), digest_size=4).hexdigest()
     name = "-".join([settings["subject"], config.split, *filter(None, how), digest])

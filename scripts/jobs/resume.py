@@ -31,11 +31,6 @@ CHANGEABLE = (
     "track", "problems", "verifier_workers", "device", "shard", "learning_rate",
     "engine", "engine_url", "engine_kwargs", "staleness",
 )  # fmt: skip
-_OTHERS = {  # by what resumes it: what is said of a run of the other command
-    TrainConfig: "{where} is a run of rlenv sft; go on with it: rlenv sft --resume {run}; learn from rewards: "
-    "rlenv train --model {run} --sft-steps 0",
-    SftConfig: "{where} is a run of rlenv train; go on with it: rlenv train --resume {run}",
-}
 R = TypeVar("R", TrainConfig, SftConfig)
 
 
@@ -56,8 +51,11 @@ def begun_config(config: R) -> R:
         raise ValueError(f"{where!r} was trained with objects of Python: {named_there}; {advice}")
     for name in objects.keys() - OBJECTS:
         kept.pop(name, None)
-    if ("agent" in kept) != isinstance(config, TrainConfig):
-        raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
+    command, run = "train" if "agent" in kept else "sft", shlex.quote(where)
+    if (command == "train") != isinstance(config, TrainConfig):
+        learn = f"; learn from rewards: rlenv train --model {run} --sft-steps 0" if command == "sft" else ""
+        again = f"go on with it: rlenv {command} --resume {run}{learn}"
+        raise ValueError(f"{where!r} is a run of rlenv {command}; {again}")
     begun = read_table(type(config), kept, str(config.resume / CONFIG))
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
     changes = {name: getattr(config, name) for name in config.chosen & declared_by(type(config)).keys() | {"settings"}}
