@@ -1,9 +1,5 @@
 """A real `vllm serve` on the CPU writes for runs, and is killed, halted, started wrongly and given other models."""
 
-import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import csv
 
 import pytest

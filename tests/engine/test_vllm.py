@@ -1,9 +1,5 @@
 """vLLM itself acts, on a CPU: its log-probabilities, the guard's faults, adapters, 16 bits, dialogues and resuming."""
 
-import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 from dialogues import calling, talking
 from engine_models import LONG, SETTINGS, answers, check_replayed, largest, policy_for, trained

