@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import rlenv.verifiers.code.verifier as code_module
 from rlenv.verifiers import Code, CodeFeedback, Problem, Verdict
-from rlenv.verifiers.code.cases import CallCase, read_tests
-from rlenv.verifiers.code.verifier import program_of
+from rlenv.verifiers.code.cases import CallCase
 from rlenv.verifiers.dialogues import begin, reply_to
 from rlenv.verifiers.sandbox import run as sandbox
 from rlenv.verifiers.sandbox.run import SandboxError
@@ -132,12 +131,6 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
         Code(unsafe_local_exec=True)
 
 
-def test_memory_and_length_of_a_program_are_limited():
-    program = "def f():\n    return len(bytearray(100 << 20)) // (100 << 20)\n"
-    assert [reward(asks("assert f() == 1"), program, memory=memory) for memory in (256, 64)] == [1.0, 0.0]
-    assert reward(ADD, RIGHT + "#" * 100_000) == 0.0
-
-
 # code-feedback
 
 
@@ -158,6 +151,7 @@ ODD = 'class Odd(Exception):\n    def __str__(self): raise self\ndef clamp(*a):\
         (CLAMP, BODY, "the program raised SyntaxError: expected ':'"),
         (CLAMP, f"{BODY}:\n    while True: pass", "the program took too long"),
         (CLAMP, "", "there is no program"),
+        (CLAMP, CLAMP.answer + "#" * 100_000, "there is no program"),
         (CLAMP, ODD, "clamp(5, 0, 10) raised Odd"),
         (SUM, "print(input())", r"for the input '1\n2\n' it printed '1'"),
         (CLAMP, f'{BODY}:\n    raise ValueError("é" * 1000)', None),
@@ -177,43 +171,3 @@ def test_a_mended_program_is_right():
     assert reply_to(dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
     assert dialogue.out_of_budget().reward == 0 and verifier.verify(CLAMP, CLAMP.answer).reward == 1
     assert verifier.turns.max_turns == 3 and makes_problems(verifier) and len(verifier.examples()) > 8
-
-
-HUMAN_EVAL = {
-    "task_id": "HumanEval/0",
-    "prompt": 'import math\n\n\ndef total(xs):\n    """Return the sum.\n    >>> total([1, 2])\n    3\n    """\n',
-    "entry_point": "total",
-    "canonical_solution": "    return math.fsum(xs)\n",
-    "test": "METADATA = {}\n\n\ndef check(candidate):\n    # sums\n    assert candidate([1, 2]) == 3, 'sum'\n"
-    "    print('so far')\n    assert abs(candidate([0.1]) - 0.1) < 1e-6\n    assert True, 'to print'\n"
-    "    assert candidate([]) == candidate([])\n",
-}  # fmt: skip
-
-
-def test_a_row_of_human_eval_is_judged_by_all_that_its_check_says():
-    first, second = read_tests(Problem.from_row(HUMAN_EVAL))
-    assert (first.request(), first.expected) == (["total", [[1, 2]], {}, False], 3)
-    assert (second.request(), second.expected) == (["total", [[0.1]], {}, False], 0.1)
-
-
-BODY_OF_TOTAL = HUMAN_EVAL["canonical_solution"]
-WHOLE = "def total(xs):\n" + BODY_OF_TOTAL
-
-
-@pytest.mark.parametrize(
-    ("completion", "kept"),
-    [
-        (BODY_OF_TOTAL, BODY_OF_TOTAL),
-        (f"```python\n{BODY_OF_TOTAL}```", BODY_OF_TOTAL.rstrip()),
-        (f"    def helper():\n        pass\n{BODY_OF_TOTAL}", f"    def helper():\n        pass\n{BODY_OF_TOTAL}"),
-        (f"{BODY_OF_TOTAL}\n\ndef and_another(xs", f"{BODY_OF_TOTAL}\n"),  # where the paper stops sampling
-        ("def total_of(xs):\n    return sum(xs)\n", "def total_of(xs):\n    return sum(xs)\n"),
-        (f"Here it is.\n```python\n{WHOLE}```\nIt is right.", WHOLE.rstrip()),
-    ],
-)
-def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completion, kept):
-    prompt = HUMAN_EVAL["prompt"]
-    for text in (prompt, f"Complete the function.\n```python\n{prompt}```"):
-        assert program_of(Problem.from_row(HUMAN_EVAL | {"prompt": text}), completion) == prompt + kept
-    asked = Problem.from_row(HUMAN_EVAL | {"prompt": "Write a function total that sums."})
-    assert program_of(asked, WHOLE) == WHOLE

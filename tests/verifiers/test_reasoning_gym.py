@@ -78,23 +78,6 @@ def test_no_answer_runs(task, tmp_path):
     assert not mark.exists() and (task not in EVALUATED or not paid)  # others may read a number in it
 
 
-@pytest.mark.parametrize(
-    ("task", "wrong", "right"),
-    [
-        ("knights_knaves", "not {}", lambda text: text.rstrip(".").replace(", and", " and")),
-        ("fraction_simplification", "{} or 1/2", lambda text: text.replace("dfrac", "frac")),
-        ("sokoban", "{} done", str),
-        ("time_intervals", "{} or 5", lambda text: text.replace(" ", "  ")),
-    ],
-)
-def test_a_scorer_that_is_lenient_is_asked_about_no_other_words(task, wrong, right):
-    verifier = ReasoningGym(task, size=8)
-    problem = verifier.examples()[0]
-    assert [
-        verifier.verify(problem, each).reward for each in (wrong.format(problem.answer), right(problem.answer))
-    ] == [0, 1]
-
-
 NO_FORMULAS = [
     "x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "aa", "1;2", "x=1",
     "lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__", "1e999",
