@@ -12,7 +12,7 @@ import time
 
 import cloudpickle
 import pytest
-from processes import MARK, eventually, kill_all, new_mark, open_descriptors, processes_of
+from processes import eventually, open_descriptors, processes_of
 
 from rlenv._loop import runs_in
 from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, isolate
@@ -27,10 +27,8 @@ ASKED = Problem("1+1=", "2")
 
 
 @pytest.fixture
-def judged(monkeypatch):
+def judged(mark):
     """Return a function that judges completions one after another, and see that nothing is left of the workers."""
-    mark = new_mark()
-    monkeypatch.setenv(MARK, mark)
     runs_in(LOOP)  # the loop of all pools has descriptors, too
     before, started = open_descriptors(), []
 
@@ -42,14 +40,21 @@ def judged(monkeypatch):
         assert eventually(lambda: len(processes_of(mark)) <= 1)  # the worker, no daemon
         return verdicts
 
-    try:
-        yield judge
-        for verifier in started:
-            verifier.close()
-        assert eventually(lambda: not processes_of(mark), 20)
-        assert open_descriptors() <= before
-    finally:
-        kill_all(mark)
+    yield judge
+    for verifier in started:
+        verifier.close()
+    assert eventually(lambda: not processes_of(mark), 20)
+    assert open_descriptors() <= before
+
+
+class By(Verifier):
+    """Judges by a function of the completion."""
+
+    def __init__(self, judge):
+        self.judge = judge
+
+    def verify(self, problem, completion):
+        return self.judge(completion)
 
 
 def hang():
@@ -98,43 +103,36 @@ FAULTS = {
 }
 
 
-class Faulty(Verifier):
-    """Does what the completion names; anything else is right."""
-
-    def verify_batch(self, problems, completions):
-        made = FAULTS[completions[0]][0]() if completions[0] in FAULTS else Verdict(1.0)
-        return made if isinstance(made, list) else [made]
+def faulty(completion):
+    """Do what the completion names; anything else is right."""
+    return FAULTS[completion][0]() if completion in FAULTS else Verdict(1.0)
 
 
 @linux
 def test_a_fault_is_counted_contained_and_cleared_away(judged):
     for kind, (_, expected) in FAULTS.items():
-        verdict, fine = judged(Faulty(), [kind, "fine"], timeout=0.5)
+        verdict, fine = judged(By(faulty), [kind, "fine"], timeout=0.5)
         assert verdict.status == expected, (kind, verdict)
         assert verdict.reward == float(expected == "ok") and bool(verdict.reason) == (expected != "ok")
         assert fine == Verdict(1.0), kind
 
 
-class Imports(Verifier):
-    """Names the modules of the completion that its process has imported, beside the built-in verifiers."""
+def imported(completion):
+    """Name the modules of the completion that the process has imported, beside the built-in verifiers."""
+    import rlenv.verifiers.builtin  # noqa: F401
 
-    def verify(self, problem, completion):
-        import rlenv.verifiers.builtin  # noqa: F401
-
-        return Verdict(0.0, reason=" ".join(sorted({*completion.split()} & sys.modules.keys())))
+    return Verdict(0.0, reason=" ".join(sorted({*completion.split()} & sys.modules.keys())))
 
 
 def test_a_worker_imports_no_library_that_it_has_no_use_for(judged):
-    (verdict,) = judged(Imports(), ["asyncio click gymnasium json numpy torch transformers"])
+    (verdict,) = judged(By(imported), ["asyncio click gymnasium json numpy torch transformers"])
     assert verdict.reason == "json"
 
 
-class Talks(Verifier):
-    """Prints as many bytes as the completion says."""
-
-    def verify(self, problem, completion):
-        os.write(1, b"x" * int(completion))
-        return Verdict(1.0)
+def prints(completion):
+    """Print as many bytes as the completion says."""
+    os.write(1, b"x" * int(completion))
+    return Verdict(1.0)
 
 
 @pytest.mark.parametrize("limit", [9, worker.OUTPUT_LIMIT])
@@ -148,7 +146,7 @@ def test_output_counts_for_the_completion_that_it_came_with(judged, limit, monke
 
     monkeypatch.setattr(worker.Worker, "_answer", late)
     monkeypatch.setattr(worker, "OUTPUT_LIMIT", limit)
-    verdicts = judged(Talks(), [str(limit), "0", str(limit + 1), "0"])
+    verdicts = judged(By(prints), [str(limit), "0", str(limit + 1), "0"])
     assert [verdict.status for verdict in verdicts] == ["ok", "ok", "error", "ok"]
 
 
@@ -164,54 +162,55 @@ BROKEN = {
 }
 
 
-class Scribbles(Verifier):
-    """Writes into the pipe that its verdicts go through."""
-
-    def verify(self, problem, completion):
-        if completion in BROKEN:
-            os.write(int(sys.argv[2]), BROKEN[completion])
-            time.sleep(3600)
-        return Verdict(1.0)
+def scribbles(completion):
+    """Write into the pipe that verdicts go through."""
+    if completion in BROKEN:
+        os.write(int(sys.argv[2]), BROKEN[completion])
+        hang()
+    return Verdict(1.0)
 
 
 def test_a_malformed_answer_is_an_error_and_the_next_verdict_is_right(judged):
-    verdicts = judged(Scribbles(), ["fine", *(text for broken in BROKEN for text in (broken, "fine"))])
+    verdicts = judged(By(scribbles), ["fine", *(text for broken in BROKEN for text in (broken, "fine"))])
     assert [verdict.status for verdict in verdicts] == ["ok", *["error", "ok"] * len(BROKEN)]
     for broken, verdict in zip(BROKEN, verdicts[1::2], strict=True):
         assert "worker" in verdict.reason and "\n" not in verdict.reason, broken
 
 
-class Solves(Verifier):
-    def verify(self, problem, completion):
-        return Verdict(0.0, success={"yes": True, "no": False}.get(completion))
-
-
 def test_a_verdict_says_in_another_process_too_whether_it_is_a_success(judged):
-    assert [verdict.success for verdict in judged(Solves(), ["yes", "no", "-"])] == [True, False, None]
+    solves = By(lambda said: Verdict(0.0, success={"yes": True, "no": False}.get(said)))
+    assert [verdict.success for verdict in judged(solves, ["yes", "no", "-"])] == [True, False, None]
 
 
-class Exact(Verifier):
-    def verify(self, problem, completion):
-        return Verdict(float(completion == problem.answer))
+def right(completion):
+    return Verdict(float(completion == "2"))
 
 
 @pytest.mark.parametrize("executable", [None, "/nowhere/python"])
 def test_without_an_interpreter_there_is_an_error_each_time(executable, judged, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)
-        for verdict in judged(Exact(), ["2", "2"]):
+        for verdict in judged(By(right), ["2", "2"]):
             assert verdict.status == "error"
             assert verdict.reason.startswith("a worker process cannot be started: ")
-    assert eventually(lambda: judged(Exact(), ["2"]) == [Verdict(1.0)])
+    assert eventually(lambda: judged(By(right), ["2"]) == [Verdict(1.0)])
 
 
-class Breaks(Verifier):
+class Arrives(Verifier):
+    """Is unpickled by a call."""
+
+    def __init__(self, *call):
+        self.call = call
+
     def __reduce__(self):
-        return exec, ("raise OSError('no disk')",)
+        return self.call
+
+
+BREAKS, NEVER = Arrives(exec, ("raise OSError('no disk')",)), Arrives(time.sleep, (3600,))
 
 
 def test_what_cannot_be_pickled_or_brought_up_is_an_error_each_time():
-    pools = [Isolated(each, workers=1) for each in (Exact(), Breaks())]
+    pools = [Isolated(each, workers=1) for each in (By(right), BREAKS)]
     verdict = pools[0].verify(Problem("1+1=", "2", {"lock": threading.Lock()}), "2")
     assert verdict.status == "error" and verdict.reason.startswith("the problem cannot be pickled: TypeError")
     assert pools[0].verify(ASKED, "2") == Verdict(1.0)
@@ -220,19 +219,7 @@ def test_what_cannot_be_pickled_or_brought_up_is_an_error_each_time():
         pool.close()
 
 
-class Sleeps(Verifier):
-    def verify(self, problem, completion):
-        hang()
-
-
-class Comes(Verifier):
-    """Never arrives in its worker."""
-
-    def __reduce__(self):
-        return time.sleep, (3600,)
-
-
-@pytest.mark.parametrize("verifier", [Sleeps(), Comes()])
+@pytest.mark.parametrize("verifier", [By(lambda completion: hang()), NEVER], ids=["hangs", "never arrives"])
 def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, monkeypatch):
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
     pool = Isolated(verifier, workers=1)
@@ -299,14 +286,11 @@ def test_the_child_of_a_fork_has_no_part_in_the_workers_of_its_parent():
 
 
 @linux
-def test_no_worker_outlives_a_trainer_that_is_killed():
-    mark = new_mark()
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], env={**os.environ, MARK: mark})
+def test_no_worker_outlives_a_trainer_that_is_killed(mark):
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER])
     try:
         assert eventually(lambda: len(processes_of(mark)) == 3)
-        trainer.kill()
-        assert eventually(lambda: not processes_of(mark))
     finally:
         trainer.kill()
         trainer.wait()
-        kill_all(mark)
+    assert eventually(lambda: not processes_of(mark))
