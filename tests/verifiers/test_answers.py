@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.answer import PLACES, answer_in, boxes
 from rlenv.verifiers.base import is_success
+from rlenv.verifiers.numbers import first_number, last_number, leading_number
 from rlenv.verifiers.sandbox.run import unavailable
+from rlenv.verifiers.text import collapsed, conclusion, last_line
 
 FOLDER, AT_ONCE = Path(__file__).parent / "answers", 10
 ROWS = [
@@ -46,3 +49,24 @@ def test_an_answer_earns_what_is_kept_about_it(name, rows):
         for (_, row), right in zip(made, judge(lambda pair: earns_what_is_kept(*pair), made), strict=True)
         if not right
     ] == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "\\boxed{", "}", "{", "<answer>", "answer is ", "answer", "is ", "= ", "####", "<think>", "\n", "YES ", "1",
+        "1,", "1,000", "43 ", "3/", "- ", "$", "\\frac{1}", "is 43 + ", "\u00a0", "**", "4 km/", "\\text{", "1 1/",
+    ],
+)  # fmt: skip
+def test_a_long_text_is_read_without_backtracking(part):
+    for place in PLACES:
+        answer_in(part * (50_000 // len(part)), place, first_number)
+    for read in (first_number, last_number, leading_number, last_line, collapsed, boxes, conclusion):
+        read(part * (20_000 // len(part)))
+
+
+def test_a_last_line_whose_beginning_is_cut_off_is_no_answer():
+    found = [answer_in(text, "last", lambda line: line[0]) for text in ("b" + "a" * 20_000, "b" * 20_000 + "\na")]
+    assert found == [None, "a"]
+    nested = '{"a":' * 20_000 + "{}"  # the part that is read begins with a":
+    assert make_verifier("choice").verify(Problem("Which?", "A"), nested).reward == 0

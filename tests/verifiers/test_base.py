@@ -1,3 +1,5 @@
+"""Verdicts and dialogues as verifiers give them: what may be in them, what is a success, what is not replayed."""
+
 import json
 import math
 from decimal import Decimal
@@ -5,8 +7,17 @@ from decimal import Decimal
 import pytest
 import torch
 
-from rlenv.verifiers import Problem, Verdict, Verifier
-from rlenv.verifiers.base import checked, describe, is_success
+from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers.base import checked, describe, has_dialogues, is_success
+from rlenv.verifiers.conversation import text_of
+from rlenv.verifiers.dialogues import begin, replay, verdict_without_budget
+
+TALK = [
+    {"role": "system", "content": "Add."},
+    {"role": "user", "content": "1+1="},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "2+2="},
+]
 
 
 def test_a_verdict_keeps_numbers_of_other_libraries_as_floats():
@@ -34,17 +45,18 @@ class Between(Verifier):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "reward", "inside"),
+    ("low", "high", "reward", "inside", "status"),
     [
-        (0.0, 1.0, 1.0 + 1e-7, True),  # rounding
-        (0.0, 1.0, 1.00001, False),
-        (-1.0, 2.5, -1.0, True),
-        (0.0, math.inf, -1e-3, False),
-        (-math.inf, math.inf, -3e38, True),
+        (0.0, 1.0, 1.0 + 1e-7, True, "ok"),  # rounding
+        (0.0, 1.0, 1.00001, False, "ok"),
+        (-1.0, 2.5, -1.0, True, "ok"),
+        (0.0, math.inf, -1e-3, False, "ok"),
+        (-math.inf, math.inf, -3e38, True, "ok"),
+        *((1.0, 2.0, 0.0, True, status) for status in ("timeout", "error", "not_applicable")),  # which has no reward
     ],
 )
-def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, inside):
-    given = Verdict(reward, {"part": 1.0})
+def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, inside, status):
+    given = Verdict(reward, {"part": 1.0}, status=status, reason="why")
     (verdict,) = checked(Between(low, high), [given], 1)
     if inside:
         assert verdict is given
@@ -64,7 +76,55 @@ def test_one_completion_is_judged_by_a_batch_as_many_are(judged, ends):
             batched.verify(Problem("?"), "")
 
 
-def test_a_verdict_that_was_not_reached_has_no_reward_to_check():
-    for status in ("timeout", "error", "not_applicable"):
-        given = Verdict(0.0, status=status, reason="why not")
-        assert checked(Between(1.0, 2.0), [given], 1) == [given]
+# Dialogues and conversations.
+
+
+def test_a_prompt_may_be_a_conversation_of_which_a_single_message_counts_as_its_text():
+    assert Problem(TALK).text == "system: Add.\nuser: 1+1=\nassistant: 2\nuser: 2+2="
+    asked = Problem([{"role": "user", "content": "12+34=", "name": None}])
+    assert asked.prompt == [{"role": "user", "content": "12+34="}]
+    assert asked.text == text_of("12+34=") == "12+34=" and Arith().split_key(asked) == "12+34"
+
+
+def test_a_conversation_may_hold_earlier_turns_of_tools():
+    function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
+    calling = {"role": "assistant", "tool_calls": [{"function": function, "id": "call00001", "type": "function"}]}
+    result = {"role": "tool", "content": "3", "tool_call_id": "call00001"}
+    prompt = Problem([TALK[1], calling, {**result, "name": None}, result]).prompt
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}, "id": "call00001"}
+    assert prompt == [TALK[1], {"role": "assistant", "content": "", "tool_calls": [call]}, result, result]
+
+
+def saying(reply, **attributes):
+    """Return a verifier whose dialogues answer with a function, and those of them that were closed."""
+    closed, methods = [], {"reply": lambda self, turn: reply(turn), "close": lambda self: closed.append(self)}
+    talk = type("Talk", (Dialogue,), methods | attributes)
+    return type("Says", (Verifier,), {"dialogue": lambda self, problem: talk()})(), closed
+
+
+def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens():
+    problem = Problem("?", "7")
+    guess, closed = saying(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
+    assert has_dialogues(guess) and not has_dialogues(Verifier()) and Verifier().dialogue(problem) is None
+    assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25] and len(closed) == 2
+    failing, closed = saying(lambda turn: {}[turn])
+    with pytest.raises(KeyError):
+        failing.verify(problem, "a")
+    assert len(closed) == 1
+    chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
+    with pytest.raises(ValueError, match="not deterministic"):
+        replay(chance, problem, ["", ""], False)
+
+
+@pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
+def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_nothing(low, high, least):
+    verifier = Verifier()
+    verifier.reward_range = (low, high)
+    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least, success=False)
+
+
+def test_an_episode_that_runs_out_of_turns_is_no_success_however_little_is_enough():
+    """Such as where each step costs 1."""
+    guess, _ = saying(lambda turn: Reply("no", -1.0))
+    guess.success_reward = -2.0
+    assert not is_success(guess, verdict_without_budget(begin(guess, Problem("?"))))
