@@ -9,21 +9,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.verifiers import (
-    Arith,
-    CalculatorSums,
-    Countdown,
-    Exact,
-    Format,
-    Guess,
-    Isolated,
-    JsonSchema,
-    Length,
-    Problem,
-    Regex,
-    isolate,
-    make_verifier,
-)
+from rlenv.verifiers import Arith, Exact, Format, Guess, Isolated, JsonSchema, Length, Problem, isolate, make_verifier
 from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.builtin.countdown import evaluate
 from rlenv.verifiers.builtin.json_schema import MOST_DIGITS
@@ -71,7 +57,7 @@ def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name
 
 
 def test_rows_with_numbers_and_a_target_are_problems_of_countdown():
-    verifier, template = Countdown(), "Make {target} of {nums}."
+    verifier, template = make_verifier("countdown"), "Make {target} of {nums}."
     rows = [{"target": 98, "nums": nums} for nums in ([44, 19, 35], [35, 44, 19], [44, 19, 36])]
     first, turned, other = (Problem.from_row(row, {"numbers": "nums"}, template) for row in rows)
     answers = "<answer>44 + 19 + 35</answer>", "35 + (44+19) = 98", "44 + 19", "98"
@@ -99,7 +85,7 @@ def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_rig
     assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
 
 
-CHAINS, TARGETS = Arith(operators="+-*", operands=3), Countdown()
+CHAINS, TARGETS = Arith(operators="+-*", operands=3), make_verifier("countdown")
 SAME = ["12+34= 34+12=", "1+2+3= 3+1+2=", "1+2*3= 3*2+1=", "9+5-1= 5-1+9="]
 OTHER = ["12-34= 34-12=", "12+34= 12*34=", "1+2+3= 1+2*3=", "8-2*3= 3*2-8=", "12*3-4*5= 12*5-4*3="]
 
@@ -129,7 +115,7 @@ def test_every_level_is_drawn_and_has_problems_of_its_own_and_a_single_one_is_no
 
 
 def test_a_bad_call_is_answered_in_the_alphabet():
-    verifier = CalculatorSums(digits=2)
+    verifier = make_verifier("calculator-sums", digits=2)
     problem = verifier.sample(random.Random(0))
     for turn in ("calc()", "calc(12+)", "calc(calc(1))", "calc(?)", "calc(1)\n" * 9, "calc(99999999999999999999)"):
         reply = reply_to(begin(verifier, problem), turn)
@@ -174,13 +160,13 @@ def test_a_schema_may_stand_in_a_file(tmp_path):
 
 
 def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
-    schema, completion = {"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")
-    assert isinstance(isolate(JsonSchema(schema)), Isolated) and isinstance(isolate(Regex("a")), Isolated)
+    regex, schema, completion = make_verifier("regex:a"), {"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")
+    assert isinstance(isolate(JsonSchema(schema)), Isolated) and isinstance(isolate(regex), Isolated)
     verifier = Isolated(JsonSchema(schema), workers=1, timeout=0.3)
     verdict = verifier.verify(Problem("p"), completion)
     verifier.close()
     assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
-    assert Regex.execution.timeout <= 5.0
+    assert regex.execution.timeout <= 5.0
 
 
 @pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])

@@ -18,25 +18,14 @@ from refused import check_refused, row
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from rlenv.tokenizer import character_tokenizer
-from rlenv.verifiers import (
-    Arith,
-    Dialogue,
-    FunctionVerifier,
-    Isolated,
-    Problem,
-    Reply,
-    RewardModel,
-    Verdict,
-    Verifier,
-    isolate,
-    make_verifier,
-)
+from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.base import check_inputs, checked, right_turns
-from rlenv.verifiers.builtin import Program
+from rlenv.verifiers.builtin import Program, RewardModel
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.function import FunctionVerifier
 from rlenv.verifiers.lint.report import lint
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -64,6 +53,13 @@ class Needing(Plain):
 
 def declaring(**attributes):
     return type("Declaring", (Plain,), attributes)()
+
+
+FIVE = declaring(demonstration=lambda self, problem: 5)
+
+
+def asking(scorer):
+    check_inputs(scorer if isinstance(scorer, Verifier) else FunctionVerifier(scorer), [Problem("a")])
 
 
 def half(prompts, completions):
@@ -135,42 +131,24 @@ def reward_model(**arguments):
     return RewardModel(**{"model": model, "tokenizer": tokenizer, "device": "cpu", **arguments})
 
 
-class Unpaid:
-    def reset(self): ...
+def environment(name, **methods):
+    """Return an environment class as TRL takes them."""
+    return type(name, (), {"reset": lambda self: None, "get_reward": lambda self: "much", **methods})
 
 
-class Broken(Unpaid):
-    def __init__(self):
-        raise OSError("no disk")
+def breaks(self):
+    raise OSError("no disk")
 
 
-class Stumbling:
-    def reset(self):
-        return self.nothing
-
-    def get_reward(self):
-        return 0.0
-
-
-class NoReset:
-    def get_reward(self):
-        return "much"
-
-
-class NotAMethod(NoReset):
-    reset = 5
-
-
-class Needs(NoReset):
-    def reset(self, needed): ...
-
-
-def needs(columns, turn=None, cls=Needs):
+def opened(cls, columns=None, turn=None):
+    """Begin an episode of an environment class, and take a turn."""
     verifier = make_verifier(cls)
     problem = verifier.sample(random.Random(0)) if columns is None else Problem("-", metadata=columns)
     verifier.dialogue(problem).reply(turn)
 
 
+NEEDS = environment("Needs", reset=lambda self, needed: None)
+STUMBLES = environment("Stumbles", reset=lambda self: self.nothing)
 ASKED = {"role": "user", "content": "1+1="}
 SYSTEM = {"role": "system", "content": "Add."}
 
@@ -233,16 +211,9 @@ ROWS = [
     *(row(Verdict, {"reward": 0.0, "parts": parts}, "parts", repr(parts)) for parts in ("late", None, {"a": "late"})),
     *(row(Verdict, {"reward": 0.0, "reason": reason}, "reason", repr(reason)) for reason in (None, ValueError("late"))),
     row(Verdict, {"reward": 0.0, "success": "no"}, "success", "'no'"),
-    *(
-        row(check_inputs, {"scorer": FunctionVerifier(judge), "problems": [Problem("a")]}, *words)
-        for judge, words in ((solved, ("'task'", "solve(problem, client)")), (lone, ("'prompt'", "takes lists")))
-    ),
-    row(
-        check_inputs,
-        {"scorer": declaring(inputs=["completion.tokens"]), "problems": [Problem("a")]},
-        "['completion.tokens']",
-        "completion.token_ids",
-    ),
+    row(asking, {"scorer": solved}, "'task'", "solve(problem, client)"),
+    row(asking, {"scorer": lone}, "'prompt'", "takes lists"),
+    row(asking, {"scorer": declaring(inputs=["completion.tokens"])}, "['completion.tokens']", "completion.token_ids"),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, "11")),
@@ -297,9 +268,7 @@ ROWS = [
     ),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
     row(made, {"spec": "palindrome"}, "'palindrome'", "package of plugins"),
-    row(
-        made, {"spec": "rlenv.verifiers.builtin.arith:Missing"}, "'rlenv.verifiers.builtin.arith:Missing'", "'Missing'"
-    ),
+    row(made, {"spec": f"{Arith.__module__}:Missing"}, f"'{Arith.__module__}:Missing'", "'Missing'"),
     row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),
     row(made, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
     row(checked, {"verifier": Arith(), "verdicts": [1.0], "count": 1}, "Arith: verify", "got 1: [1.0]"),
@@ -331,12 +300,12 @@ ROWS = [
     *(row(tools, {"tools": [value]}, "a tool is a function") for value in (7, lambda x: x)),
     row(tools, {"tools": [positional]}, "'positional'", "x"),
     row(tools, {"tools": [half, half]}, "half, half"),
-    row(made, {"spec": Unpaid}, "Unpaid", "get_reward"),
-    row(made, {"spec": Broken}, "Broken: __init__", "OSError: no disk", "test_refusals.py:"),
-    row(needs, {"columns": None, "cls": Stumbling}, "Stumbling.reset", "AttributeError", "test_refusals.py:"),
-    row(made, {"spec": NotAMethod}, "NotAMethod", "no method reset(**columns)"),
-    row(needs, {"columns": None}, "Needs.reset", "'needed'"),
-    row(needs, {"columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),
+    row(made, {"spec": environment("Unpaid", get_reward=None)}, "Unpaid", "get_reward"),
+    row(made, {"spec": environment("Broken", __init__=breaks)}, "Broken: __init__", "OSError: no disk", "refusals.py:"),
+    row(made, {"spec": environment("NotAMethod", reset=5)}, "NotAMethod", "no method reset(**columns)"),
+    row(opened, {"cls": STUMBLES}, "Stumbles.reset", "AttributeError", "test_refusals.py:"),
+    row(opened, {"cls": NEEDS}, "Needs.reset", "'needed'"),
+    row(opened, {"cls": NEEDS, "columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),
     row(of("gym:CartPole-v1"), {}, "gymnasium.spaces.Text"),
     row(of("gem:Coun-v0"), {}, "Count-v0"),
     row(of("textarena:GuesTheNumber-v0"), {}, "GuessTheNumber"),
@@ -356,12 +325,7 @@ ROWS = [
     row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
     *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),
     row(Problem, {"prompt": "1+4=", "answer": 5}, "answer", "got 5", "str(answer)"),
-    row(
-        right_turns,
-        {"poser": declaring(demonstration=lambda self, problem: 5), "problem": Problem("a"), "rng": None},
-        "Declaring.demonstration must",
-        "got 5",
-    ),
+    row(right_turns, {"poser": FIVE, "problem": Problem("a"), "rng": None}, "Declaring.demonstration must", "got 5"),
     row(Problem, {"prompt": "1+4=", "answer": "5", "metadata": [1]}, "metadata", "got [1]"),
 ]
 

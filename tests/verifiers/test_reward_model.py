@@ -5,39 +5,35 @@ import pytest
 import torch
 from chat_families import chatml
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-)
+from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, LlamaConfig, RobertaConfig
 
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import Problem, RewardModel, make_verifier
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")
+SHAPE = {"hidden_size": 16, "intermediate_size": 32}
 TEXTS = ["3", "", "12", "a long completion of many words", "<eos>", "x" * 30, "3 ", "0" * 17]
 PROBLEMS = [Problem(f"{number}+2=", str(number + 2)) for number in range(len(TEXTS))]
 
 
-def made(kind, labels, seed=0, vocab_size=46):
+def made(kind, labels, vocab_size=46):
     sizes = {"vocab_size": vocab_size, "num_labels": labels, "initializer_range": 0.3}
+    if kind == "gpt2":
+        config = GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=64, **sizes)
+    else:
+        config = LlamaConfig(max_position_embeddings=64, num_hidden_layers=2, num_attention_heads=4, **SHAPE, **sizes)
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        if kind == "gpt2":
-            config = GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=64, **sizes)
-            return GPT2ForSequenceClassification(config)
-        shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        return LlamaForSequenceClassification(LlamaConfig(max_position_embeddings=64, **shape, **sizes))
+        torch.manual_seed(0)
+        return AutoModelForSequenceClassification.from_config(config)
 
 
 def judge(kind, labels, **settings):
     return RewardModel(made(kind, labels), character_tokenizer(ALPHABET), device="cpu", **settings)
+
+
+def one_by_one(verifier):
+    return [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
 
 
 def rewards(verifier, problems=PROBLEMS, texts=TEXTS):
@@ -46,11 +42,23 @@ def rewards(verifier, problems=PROBLEMS, texts=TEXTS):
     return [verdict.reward for verdict in verdicts]
 
 
+def read_by(verifier):
+    """Return the token ids of all texts that the model reads from now on."""
+    seen, forward = [], verifier.model.forward
+
+    def reading(input_ids, attention_mask):
+        seen.extend(row[mask.bool()].tolist() for row, mask in zip(input_ids, attention_mask, strict=True))
+        return forward(input_ids=input_ids, attention_mask=attention_mask)
+
+    verifier.model.forward = reading
+    return seen
+
+
 @pytest.mark.parametrize("labels", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_judged_as_each_alone(kind, labels):
     verifier = judge(kind, labels)
-    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    alone = one_by_one(verifier)
     assert len({round(reward, 4) for reward in alone}) == len(TEXTS)
     assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
     assert rewards(judge(kind, labels, batch_size=3)) == pytest.approx(alone, abs=1e-5)
@@ -63,11 +71,10 @@ def test_the_reward_is_what_the_model_says_of_the_tokens_of_plain_text(kind):
     said = model(input_ids=torch.tensor([tokenizer("3+2=5")["input_ids"]])).logits.item()
     verifier = judge(kind, 1)
     assert verifier.verify(Problem("3+2="), "5").reward == pytest.approx(said, abs=1e-5)
-    seen, forward = [], verifier.model.forward
-    verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
+    seen = read_by(verifier)
     verifier.verify(Problem("1+2="), "3<eos><pad>")
     (ids,) = seen
-    assert ids.shape == (1, len("1+2=3<eos><pad>")) and not {0, 1} & set(ids.flatten().tolist())
+    assert len(ids) == len("1+2=3<eos><pad>") and not {0, 1} & set(ids)
 
 
 def test_with_several_outputs_it_is_the_probability_of_a_label_with_one_it_has_no_bounds():
@@ -87,11 +94,7 @@ def chatting():
     """A verifier whose tokenizer has a chat template; it keeps what the model reads in `seen`."""
     tokenizer = chatml()
     verifier = RewardModel(made("llama", 1, vocab_size=len(tokenizer)), tokenizer, device="cpu")
-    forward, verifier.seen = verifier.model.forward, []
-    verifier.model.forward = lambda input_ids, attention_mask: (
-        verifier.seen.extend(row[mask.bool()].tolist() for row, mask in zip(input_ids, attention_mask, strict=True))
-        or forward(input_ids=input_ids, attention_mask=attention_mask)
-    )
+    verifier.seen = read_by(verifier)
     return verifier
 
 
@@ -118,20 +121,15 @@ def test_without_a_template_or_on_demand_a_conversation_is_lines(chatting):
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_run_is_read_as_it_was_trained(tmp_path, chatting, chat):
+def test_a_run_is_read_as_it_was_trained_and_a_worker_process_gets_the_same(tmp_path, chatting, chat):
     chatting.model.config.rlenv_chat = chat
     for part in (chatting.model, chatting.tokenizer):
         part.save_pretrained(tmp_path / "model")
     assert RewardModel(tmp_path, device="cpu").chat is chat
     again = make_verifier("reward_model", model=str(tmp_path / "model"), device="cpu")
     assert rewards(again) == pytest.approx(rewards(chatting)) and again.chat is chat
-
-
-def test_a_worker_process_gets_the_encoder_of_conversations_with_the_verifier():
-    tokenizer = chatml()
-    model = made("llama", 1, vocab_size=len(tokenizer))
-    sent = pickle.dumps(RewardModel(model, tokenizer, device="cpu"))
-    assert pickle.loads(sent).verify(Problem(TALK), "46").status == "ok"
+    sent = pickle.loads(pickle.dumps(again))
+    assert sent.verify(Problem(TALK), "46") == again.verify(Problem(TALK), "46")
 
 
 def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_number_is_an_error():
@@ -145,23 +143,18 @@ def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_numb
     assert "the reward model's output is nan" in verdict.reason
 
 
-@pytest.mark.parametrize(
-    "made", [(BertConfig, BertForSequenceClassification), (RobertaConfig, RobertaForSequenceClassification)]
-)
-def test_a_text_that_is_too_long_keeps_the_token_from_which_an_encoder_reads(made):
+@pytest.mark.parametrize("config", [BertConfig, RobertaConfig])
+def test_a_text_that_is_too_long_keeps_the_token_from_which_an_encoder_reads(config):
     tokenizer = character_tokenizer(ALPHABET)
     framed = TemplateProcessing(single="<cls> $A", special_tokens=[("<cls>", tokenizer.eos_token_id)])
     tokenizer.backend_tokenizer.post_processor, tokenizer.cls_token = framed, tokenizer.eos_token
-    config, classifier = made
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = classifier(config(vocab_size=46, num_labels=1, max_position_embeddings=20, pad_token_id=0, **sizes))
+    sizes = {"vocab_size": 46, "num_labels": 1, "max_position_embeddings": 20, "pad_token_id": 0, **SHAPE}
+    model = AutoModelForSequenceClassification.from_config(config(num_hidden_layers=1, num_attention_heads=2, **sizes))
     verifier = RewardModel(model, tokenizer, device="cpu")
-    room = 19 if classifier is RobertaForSequenceClassification else 20  # the first position is that of padding
-    seen, forward = [], verifier.model.forward
-    verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
-    verdict = verifier.verify(Problem("1+2="), "a" * 50 + "b")
-    assert verdict.status == "ok"
-    assert seen[0].tolist() == [tokenizer("a" * (room - 2) + "b")["input_ids"]] and seen[0].shape[1] == room
+    room = 19 if config is RobertaConfig else 20  # the first position is that of padding
+    seen = read_by(verifier)
+    assert verifier.verify(Problem("1+2="), "a" * 50 + "b").status == "ok"
+    assert seen == [tokenizer("a" * (room - 2) + "b")["input_ids"]] and len(seen[0]) == room
 
 
 @pytest.mark.parametrize("pads", [True, False])
@@ -172,5 +165,4 @@ def test_a_model_object_is_not_trained_and_padding_takes_the_tokens_that_there_a
     verifier = RewardModel(model, tokenizer, device="cpu")
     assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
     assert model.config.pad_token_id == (0 if pads else tokenizer.eos_token_id)
-    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
-    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)  # dropout is off
+    assert rewards(verifier) == pytest.approx(one_by_one(verifier), abs=1e-5)  # dropout is off

@@ -68,7 +68,7 @@ def status_of(pid):
 
 
 @contextlib.contextmanager
-def running(program=""):
+def running(program):
     """Have a program do something and wait; give its process id on this machine, and end it."""
     name = f"{MARK}r"
     program += f"\n{named(name)}import time\ntime.sleep(100)\n"
@@ -207,19 +207,9 @@ def test_a_bomb_of_processes_is_gone_and_threads_are_counted_by_sandbox():
     assert [outcome.output for outcome in outcomes] == [b"all\n"] * 3
 
 
-OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\n"
-DUMPS = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
-
-
-def test_where_memory_runs_out_the_program_goes_first_and_no_core_is_dumped():
-    with running(OPTIMIST + DUMPS) as pid:
-        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
-        limits = Path(f"/proc/{pid}/limits").read_text()
-    [core] = [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")]
-    assert core == ["1", "1"]  # 0 would still start a crash handler, see core(5)
-
-
-def test_a_launcher_that_fails_is_no_outcome(monkeypatch, tmp_path):
+def test_a_sandbox_that_fails_is_no_outcome_and_a_step_that_the_kernel_refuses_is_named(monkeypatch, tmp_path):
+    with pytest.raises(SandboxError, match=r"mount /tmp: Invalid argument"):
+        run({"main.py": "print(1)"}, disk="much")
     for text, reason in [("", "did not start"), ("import no_such_module", "No module named 'no_such_module'")]:
         (tmp_path / "launcher.py").write_text(text)
         monkeypatch.setattr(sandbox, "_LAUNCHER", str(tmp_path / "launcher.py"))
@@ -228,11 +218,6 @@ def test_a_launcher_that_fails_is_no_outcome(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(SandboxError, match="the sandbox cannot be started"):
         sandbox.run({"main.py": "print(1)"})
-
-
-def test_a_step_that_the_kernel_refuses_is_named():
-    with pytest.raises(SandboxError, match=r"mount /tmp: Invalid argument"):
-        run({"main.py": "print(1)"}, disk="much")
 
 
 # Programs that try to get out.
@@ -346,12 +331,21 @@ def test_a_server_on_this_machine_is_not_reached(kind):
         server.accept()[0].close()
 
 
-def test_namespaces_and_session_are_new_and_privileges_are_gone_for_good():
+OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\n"
+DUMPS = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
+
+
+def test_what_the_kernel_says_of_a_program():
+    """Namespaces and session are new, privileges are gone; where memory runs out it goes first; no core is dumped."""
     kinds = ("user", "mnt", "pid", "net", "ipc", "uts")
-    with running() as pid:
+    with running(OPTIMIST + DUMPS) as pid:
         inside = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
         assert os.getsid(pid) == os.getpgid(pid) == pid
         fields = status_of(pid)
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+        limits = Path(f"/proc/{pid}/limits").read_text()
+    [core] = [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")]
+    assert core == ["1", "1"]  # 0 would still start a crash handler, see core(5)
     outside = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
     assert len(inside) == len(kinds) and not inside & outside
     assert {int(fields[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
@@ -364,10 +358,13 @@ def test_what_is_there_is_what_python_needs():
     assert output_of(program) == "['main.py'] ['urandom', 'zero', 'null']\n"
     given = output_of("import os; print(sorted(os.environ), os.environ['PYTHONHASHSEED'])")
     assert given == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED'] 0\n"
-    folders = output_of("import os, sys\nfor path in os.listdir('/'): print(path)").split()
-    assert not {"home", "work", "etc/passwd", "boot", "var", "old", "proc", "sys"} & set(folders)
-    assert output_of("import torch") == ""
-    assert output_of("import os\nprint(os.listdir(os.path.dirname(os.__file__) + '/site-packages'))") == "[]\n"
+    folders = output_of("import os\nfor path in os.listdir('/'): print(path)").split()
+    assert folders and not {"home", "work", "boot", "var", "old", "proc", "sys"} & set(folders)
+    packages = (
+        "import os\nfor folder, below, files in os.walk('/'):\n"
+        "    if folder.endswith('-packages') and below + files: print('GOT', folder)\n"
+    )
+    assert output_of(packages) == "" and "GOT" in output_of(packages.replace("'/'", repr(sys.prefix)), isolated=False)
 
 
 CALLS = {
@@ -465,11 +462,3 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
             trainer.kill()
         assert trainer.communicate(timeout=60)[0] == ended
     assert eventually(lambda: not processes_named(name))
-
-
-def test_packages_are_hidden_however_deep_they_are():
-    program = (
-        "import os\nfor folder, below, files in os.walk('/'):\n"
-        "    if folder.endswith('-packages') and below + files: print('GOT', folder)\n"
-    )
-    assert output_of(program) == "" and "GOT" in output_of(program.replace("'/'", repr(sys.prefix)), isolated=False)

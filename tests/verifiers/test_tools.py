@@ -139,53 +139,47 @@ def fail(how: str) -> str:
     raise RuntimeError("one\ntwo")
 
 
-def answers(turn, *tools, verifier=None, **kwargs):
-    """Return the results of a turn, and how many calls failed."""
-    around = WithTools(verifier or Arith(), tools, **kwargs)
-    reply = reply_to(begin(around, PROBLEM), turn)
+def answers(turn, *tools, **kwargs):
+    """Return the results of a turn, and how many calls it has and how many failed."""
+    reply = reply_to(begin(WithTools(Arith(), tools, **kwargs), PROBLEM), turn)
     assert reply.verdict is None and reply.reward == 0
     calls, errors = reply.counts["tool_calls"], reply.counts["tool_errors"]
     assert [message["role"] for message in reply.content] == ["tool"] * len(reply.content)
     return [message["content"] for message in reply.content], calls, errors
 
 
+MISSING = "Error: missing a required argument: 'a'; the arguments of add: a, b"
+
+
 @pytest.mark.parametrize(
-    ("turn", "result"),
+    ("turn", "said"),
     [
         ("add(1, b=2)", "3"),
         ("late('word')", "word, at last"),
         ("paint('red')", "a red wall"),
         ("pick('a', [1, 2])", '["a", [1, 2], 0.5]'),
         ('<tool_call>{"name": "pick", "arguments": {"one": "b", "share": 1}}</tool_call>', '["b", null, 1]'),
+        ('<tool_call>{"name": "sub", "arguments": {}}</tool_call>', "Error: there is no tool 'sub'; there is add"),
+        ('<tool_call>{"name": "add", </tool_call>', "Error: the call is not JSON"),
+        ("add(one)", "Error: the arguments cannot be read: add(one)"),
+        ("add(b=1)", MISSING),
+        ("paint('green')", "Error: the argument color must be 'red' or 'blue', got 'green'"),
+        ("add(" + "-" * 20_000 + "1)", "Error: the arguments cannot be read"),
+        ("add(a='1')", "Error: the argument a must be int, got '1'"),
+        ('{"name": "add", "parameters": {"c": 1}}', MISSING),
+        ('{"name": "pick", "parameters": {"one": "c"}}', "Error: the argument one must be Literal['a', 'b'], got 'c'"),
+        ('{"name": "pick", "parameters": {"one": "a", "many": 3}}', "Error: the argument many must be"),
+        ("fail(exit)", "Error: SystemExit: 3"),
+        ("fail(lines)", "Error: RuntimeError: one"),
+        ("fail(flood)", "Error: the result has 100000 characters, more than 499"),
+        ("calc(1/0)", "Error: division by zero"),
     ],
 )
-def test_results_are_text(turn, result):
-    assert answers(turn, add, late, pick, paint, "calculator") == ([result], 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("turn", "message"),
-    [
-        ('<tool_call>{"name": "sub", "arguments": {}}</tool_call>', "there is no tool 'sub'; there is add"),
-        ('<tool_call>{"name": "add", </tool_call>', "the call is not JSON"),
-        ("add(one)", "the arguments cannot be read: add(one)"),
-        ("add(b=1)", "missing a required argument: 'a'; the arguments of add: a, b"),
-        ("paint('green')", "the argument color must be 'red' or 'blue', got 'green'"),
-        ("add(" + "-" * 20_000 + "1)", "the arguments cannot be read"),
-        ("add(a='1')", "the argument a must be int, got '1'"),
-        ('{"name": "add", "parameters": {"c": 1}}', "missing a required argument: 'a'; the arguments of add: a, b"),
-        ('{"name": "pick", "parameters": {"one": "c"}}', "the argument one must be Literal['a', 'b'], got 'c'"),
-        ('{"name": "pick", "parameters": {"one": "a", "many": 3}}', "the argument many must be"),
-        ("fail(exit)", "SystemExit: 3"),
-        ("fail(lines)", "RuntimeError: one"),
-        ("fail(flood)", "the result has 100000 characters, more than 499"),
-        ("calc(1/0)", "division by zero"),
-    ],
-)
-def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
-    tools = [add] if "sub" in turn else [add, pick, paint, fail, "calculator"]
-    (text,), calls, errors = answers(turn, *tools)
-    assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
+def test_a_call_is_answered_with_its_result_as_text_or_with_a_short_error(turn, said):
+    (text,), calls, errors = answers(turn, add, late, pick, paint, fail, "calculator")
+    failed = said.startswith("Error: ")
+    assert (text.startswith(said) and len(text) < 250) if failed else text == said
+    assert (calls, errors) == (1, failed)
 
 
 def test_results_share_the_room_of_a_turn():
