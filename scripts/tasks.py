@@ -11,8 +11,7 @@ from rlenv._settings import declared_by
 
 from .config.command import Command
 from .config.configs import Listed
-from .config.names import Name
-from .config.names import tasks as names
+from .config.names import TASK
 from .config.options import as_json
 from .process.progress import say
 from .process.terminal import plain
@@ -27,7 +26,7 @@ from .process.terminal import plain
         "rlenv tasks gsm8k --problems FOLDER": "The same of a copy, without network",
     },
 )
-@click.argument("name", required=False, shell_complete=Name(names).shell_complete)
+@click.argument("name", required=False, shell_complete=TASK.shell_complete)
 @as_json
 def tasks(config: Listed, name: str | None, as_json: bool) -> None:
     """List the tasks for --task; or show the task NAME, with its first prompt, as a model without chat reads it."""

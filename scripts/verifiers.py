@@ -14,8 +14,7 @@ from rich.table import Table
 
 from .config.command import Group
 from .config.configs import Judged
-from .config.names import Name
-from .config.names import verifiers as verifier_names
+from .config.names import VERIFIER
 from .config.options import as_json
 from .process.terminal import console, plain
 
@@ -83,7 +82,7 @@ def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
         "rlenv verifiers show rewards.py:f --problems FILE --completion 42": "Your own, with an answer of yours",
     },
 )
-@click.argument("name", shell_complete=Name(verifier_names).shell_complete)
+@click.argument("name", shell_complete=VERIFIER.shell_complete)
 @click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
 @click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
@@ -124,7 +123,7 @@ def from_file(config: ProblemFile) -> Sequence[Problem] | None:
         "rlenv verifiers lint --all --json": "Every verifier that needs no argument, for a program",
     },
 )
-@click.argument("names", nargs=-1, shell_complete=Name(verifier_names).shell_complete)
+@click.argument("names", nargs=-1, shell_complete=VERIFIER.shell_complete)
 @click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
 @as_json
 def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from rlenv.forms import ProblemFile, VerifierArguments, located
 
 from .base import Config
 from .defaults import EPISODES, GROUP, TIMESTEPS
-from .names import Name, verifiers
+from .names import VERIFIER, Name
 from .options import (
     FOLDER,
     AdapterOptions,
@@ -283,7 +283,7 @@ class ServeConfig(Judged):
     """A server of a verifier; the fields are the options of `rlenv serve`."""
 
     verifier: str = setting(
-        default="", help="A name, file.py:function or module:Name.", checked_by=Name(verifiers), required=True
+        default="", help="A name, file.py:function or module:Name.", checked_by=VERIFIER, required=True
     )
     host: str = setting(default="127.0.0.1", help="Address; 0.0.0.0 is for other machines too, with --token.")
     port: int = setting(default=8000, help="Port; 0 for any that is free.", low=0, high=65535)

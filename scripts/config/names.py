@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,18 +48,8 @@ class Name(click.ParamType):
         return items or [CompletionItem(incomplete, type="file")]
 
 
-def verifiers() -> list[str]:
-    """Return the names of verifiers, including installed plugins."""
-    from rlenv.verifiers.plugins.registry import list_verifiers
-
-    return list_verifiers()
-
-
-def tasks() -> list[str]:
-    """Return the names of all tasks."""
-    from rlenv.tasks import TASKS
-
-    return list(TASKS)
+VERIFIER = Name(lambda: import_module("rlenv.verifiers").list_verifiers())  # which are imported to complete a name
+TASK = Name(lambda: import_module("rlenv.tasks").TASKS)
 
 
 def without_folders(spec: str) -> str:

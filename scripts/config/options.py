@@ -13,7 +13,7 @@ from rlenv.agents.checks import MOST_SLOTS
 from rlenv.forms import Form, Limits, ProblemFile, ProblemOrder, ProblemSplit, VerifierArguments, VerifierProcesses
 
 from .base import Config, declared, options_of
-from .names import Name, tasks, verifiers
+from .names import TASK, VERIFIER, Name
 from .parameters import comma_separated, option_of, stop_token
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ class Text(VerifierArguments, VerifierProcesses, ProblemFile, ProblemSplit, Toke
     task: str | None = setting(
         default=None,
         help="Data set, verifier and lengths by one name, such as gsm8k; see rlenv tasks.",
-        checked_by=Name(tasks),
+        checked_by=TASK,
         heading="Task (text)",
     )
     verifier: str | Verifier | Callable[..., Any] | Sequence[Any] = setting(
         default="arith",
         help="Name, file.py:function or module:Name; or several: f,a.py:g=0.5.",
-        checked_by=Name(verifiers),
+        checked_by=VERIFIER,
     )
     tools: Converted[Sequence[Any], tuple[Any, ...]] = setting(default=(), checked_by=Name())
     unsafe_local_exec: bool = setting(default=False, help="Let the verifier `code` run programs without a sandbox.")
