@@ -52,9 +52,13 @@ VERIFIER = Name(lambda: import_module("rlenv.verifiers").list_verifiers())  # wh
 TASK = Name(lambda: import_module("rlenv.tasks").TASKS)
 
 
-def without_folders(spec: str) -> str:
-    """Return names with only the last part of absolute paths, for other machines than this one."""
-    return _renamed(spec, _without_folders)
+def without_folders(value: Any) -> Any:
+    """Return nested names with only the last part of absolute paths, for other machines than this one."""
+    if isinstance(value, Mapping):
+        return {name: without_folders(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(without_folders, value))
+    return _renamed(value, _without_folders) if isinstance(value, str) else value
 
 
 def short_name(spec: str) -> str:

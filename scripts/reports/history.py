@@ -151,16 +151,12 @@ class History:
         return [] if self.folder is None else RunFolder(self.folder).samples
 
     @property
-    def group_size(self) -> float:
-        """Episodes that share a prompt, in the smallest group of the run; NaN if the run does not say."""
-        sizes = self["rollout/group_size_min"].values
-        return float(sizes.min()) if len(sizes) else math.nan
-
-    @property
     def no_signal(self) -> bool:
         """Whether no group has ever had two different rewards; of groups of one, no two episodes."""
-        equal = self["rollout/frac_reward_zero_std"].values
-        return self.same_reward or (len(equal) > 0 and self.group_size > 1 and equal.min() > 1 - ROUNDING)
+        reward, spread = self.reward.values, self["rollout/reward_std"].values
+        equal, sizes = (self[f"rollout/{name}"].values for name in ("frac_reward_zero_std", "group_size_min"))
+        in_groups = len(equal) > 0 and len(sizes) > 0 and sizes.min() > 1 and equal.min() > 1 - ROUNDING
+        return in_groups or (len(spread) > 0 and not spread.any() and np.allclose(reward, reward[-1:]))
 
     @property
     def has_teacher(self) -> bool:
@@ -171,12 +167,6 @@ class History:
     def answers_differ(self) -> bool:
         """Whether the policy of the first update gives different answers to one prompt."""
         return -self["train/entropy_loss"].first * self["rollout/ep_len_mean"].first >= DIFFERENT
-
-    @property
-    def same_reward(self) -> bool:
-        """Whether no two episodes have ever got different rewards."""
-        reward, spread = self.reward.values, self["rollout/reward_std"].values
-        return len(spread) > 0 and not spread.any() and np.allclose(reward, reward[-1:])
 
     @property
     def solved(self) -> bool:

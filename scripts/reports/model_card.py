@@ -52,8 +52,8 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
         "agent": facts.get("agent"),
         "episodes": facts.get("num_episodes"),
         "updates": facts.get("num_updates"),
-        "verifier": _without_folders(kwargs.get("verifier")),
-        "its arguments": _without_folders(kwargs.get("verifier_kwargs")),
+        "verifier": without_folders(kwargs.get("verifier")),
+        "its arguments": without_folders(kwargs.get("verifier_kwargs")),
         "problems": without_folders(problems) if isinstance(problems, str) else f"a list of {len(problems)}",
     }
 
@@ -64,7 +64,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     cls, command = (RewardModelConfig, "reward-model") if "pairs" in options else (SftConfig, "sft")
     if "agent" in options:
         cls, command = TrainConfig, "train"
-    config = cls().but(**by_field(cls, {name: _without_folders(value) for name, value in options.items()}))
+    config = cls().but(**by_field(cls, without_folders(options)))
     return {"command": command, "options": config.changed()}
 
 
@@ -80,11 +80,3 @@ def _evaluations(checkpoint: Path, result: Mapping[str, Any]) -> dict[str, Mappi
         if facts.get("figures") and facts.get("settings", {}).get("content") == content_of(checkpoint):
             rows[file.stem] = facts["figures"]
     return rows
-
-
-def _without_folders(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _without_folders(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_folders(each) for each in value]
-    return without_folders(value) if isinstance(value, str) else value
