@@ -23,7 +23,7 @@ from ..config.names import resume_command, short_name
 from ..config.options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
-from ..process.torchrun import count, meet, number
+from ..process.torchrun import meet, number
 from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, RunFolder, choose, own_folder
 from ..run.samples import show_samples
 from ..run.trackers import library
@@ -181,10 +181,6 @@ def _check(config: TrainConfig) -> None:
     for name in ("plan_processes", "plan_memory"):
         if getattr(config, name) is not None and not config.dry_run:
             raise ValueError(f"{config.flag(name)} plans a run that is not started here: pass --dry-run, too")
-        if getattr(config, name) is not None and count() > 1:
-            raise ValueError(
-                f"{config.flag(name)} is for a plan without torchrun, which has started {count()} processes"
-            )
     if config.typed >= {"save_every", "save_every_updates"}:
         raise ValueError("--save-every and --save-every-updates exclude each other")
     for name in ("eval_every", "stop_reward"):

@@ -332,23 +332,9 @@ def reward_model_of(run: str | Path) -> str | None:
 
 
 def model_of(spec: str) -> str:
-    """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged.
-
-    Raises:
-        ValueError: for a run folder without a language model, and for a class.
-    """
-    if re.search(r"\.py:\w+$", spec):
-        raise ValueError(
-            f"--model {spec}: the command line takes no class of a policy; in Python, pass an instance of it to an "
-            "agent (docs/tutorials/your-own-policy.md)"
-        )
-    checkpoint = whole_folder(Path(spec) / CHECKPOINT)
-    for model in (checkpoint / MODEL, whole_folder(Path(spec)) / MODEL):
-        if model.is_dir():
-            return str(model)
-    if checkpoint.is_dir():
-        raise ValueError(f"the run folder {spec!r} holds no language model")
-    return spec
+    """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged."""
+    inside = (whole_folder(folder) / MODEL for folder in (Path(spec, CHECKPOINT), Path(spec)))
+    return next((str(model) for model in inside if model.is_dir()), spec)
 
 
 def content_of(folder: Path) -> str | None:
