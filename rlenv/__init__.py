@@ -15,14 +15,16 @@ if TYPE_CHECKING:  # these take a tenth of the start of a worker process
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from ._scripts.config.configs import CompareConfig, EvaluateConfig, SftConfig, TrainConfig
+    from ._scripts.config.configs import SftConfig, TrainConfig
+    from ._scripts.config.other_configs import CompareConfig, EvaluateConfig
     from ._scripts.jobs.comparison import compare
     from ._scripts.jobs.evaluation import evaluate
     from ._scripts.jobs.imitation import sft
     from ._scripts.jobs.training import train
 
 _JOBS = {  # what commands do: imported on use
-    "rlenv._scripts.config.configs": ("CompareConfig", "EvaluateConfig", "SftConfig", "TrainConfig"),
+    "rlenv._scripts.config.configs": ("SftConfig", "TrainConfig"),
+    "rlenv._scripts.config.other_configs": ("CompareConfig", "EvaluateConfig"),
     "rlenv._scripts.jobs.comparison": ("compare",),
     "rlenv._scripts.jobs.evaluation": ("evaluate",),
     "rlenv._scripts.jobs.imitation": ("sft",),

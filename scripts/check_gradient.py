@@ -10,8 +10,8 @@ import click
 from rlenv.agents.algorithms.options import SETTINGS
 
 from .config.command import Command
-from .config.configs import Discounted, GradientConfig
 from .config.names import Name, agent_class, short_name
+from .config.other_configs import Discounted, GradientConfig
 
 
 @click.command(

@@ -8,7 +8,7 @@ import sys
 import click
 
 from .config.command import Command
-from .config.configs import CompareConfig
+from .config.other_configs import CompareConfig
 
 
 @click.command(

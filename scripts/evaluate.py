@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .config.command import Command
-from .config.configs import EvaluateConfig
+from .config.other_configs import EvaluateConfig
 
 
 @click.command(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from .config.command import Command
-from .config.configs import PlayConfig
+from .config.other_configs import PlayConfig
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from .config.command import Command
-from .config.configs import RewardModelConfig
+from .config.other_configs import RewardModelConfig
 
 
 @click.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .config.command import Command
-from .config.configs import ServeConfig
+from .config.other_configs import ServeConfig
 
 
 @click.command(

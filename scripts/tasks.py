@@ -10,9 +10,9 @@ import click
 from rlenv._settings import declared_by
 
 from .config.command import Command
-from .config.configs import Listed
 from .config.names import TASK
 from .config.options import as_json
+from .config.other_configs import Listed
 from .process.progress import say
 from .process.terminal import plain
 

@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from .config.command import Group
-from .config.configs import Judged
 from .config.names import VERIFIER
 from .config.options import as_json
+from .config.other_configs import Judged
 from .process.terminal import console, plain
 
 if TYPE_CHECKING:

@@ -58,6 +58,7 @@ ALLOWED = {  # imported where it is used
 DOORS = {  # modules above a file that it names in a text: they are optional, or take long to import
     "rlenv/__init__.py": {
         "rlenv._scripts.config.configs",
+        "rlenv._scripts.config.other_configs",
         *(f"rlenv._scripts.jobs.{job}" for job in ("comparison", "evaluation", "imitation", "training")),
     },
     "agents/fsdp.py": {"rlenv.agents.sharding"},

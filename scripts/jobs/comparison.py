@@ -30,10 +30,11 @@ from rlenv.verifiers.sandbox.pool import available_cores
 
 from ..config.arguments import build_agent
 from ..config.base import named, options_of
-from ..config.configs import CompareConfig, SftConfig, TrainConfig
+from ..config.configs import SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
 from ..config.names import agent_class, objects_in, short_name
 from ..config.options import ADAPTER, TEXT_ONLY, with_task
+from ..config.other_configs import CompareConfig
 from ..process.children import Child, run_jobs
 from ..reports.comparison_report import write_report
 from ..reports.evaluation_figures import describe

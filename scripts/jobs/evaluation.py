@@ -20,8 +20,8 @@ from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
 from rlenv.version import __version__
 
-from ..config.configs import EvaluateConfig
 from ..config.options import is_text, with_task
+from ..config.other_configs import EvaluateConfig
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
 from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals

@@ -17,8 +17,8 @@ from rlenv.textgen import TextGenEnv
 from rlenv.verifiers.text import visible
 
 from ..config import arguments
-from ..config.configs import PlayConfig
 from ..config.options import is_text
+from ..config.other_configs import PlayConfig
 from ..process.terminal import plain
 from . import session, subject
 

@@ -30,8 +30,8 @@ from rlenv.tokenizer import load_tokenizer, vocabulary_size
 from rlenv.verifiers.builtin.reward_model import CHAT
 from rlenv.verifiers.conversation import text_of
 
-from ..config.configs import RewardModelConfig
 from ..config.options import ADAPTER
+from ..config.other_configs import RewardModelConfig
 from ..process.progress import Interrupt, progress_bar
 from ..run.folder import RESULT, REWARD_MODEL, RunFolder, choose, model_of, reward_model_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.utils import logging as hub_logging
@@ -16,9 +16,12 @@ from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
 from ..config.arguments import IN_TURN
-from ..config.configs import CompareConfig, TrainConfig
+from ..config.configs import TrainConfig
 from ..process.progress import say
 from ..reports.rules import EVAL_EPISODES
+
+if TYPE_CHECKING:
+    from ..config.other_configs import CompareConfig
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try

@@ -24,9 +24,10 @@ from rlenv.task import expanded
 
 from ..config import arguments
 from ..config.base import read_table
-from ..config.configs import EvaluateConfig, PlayConfig, TrainConfig
+from ..config.configs import TrainConfig
 from ..config.names import OBJECTS, class_saved, objects_in
 from ..config.options import is_text
+from ..config.other_configs import EvaluateConfig, PlayConfig
 from ..run.folder import CONFIG, EVALUATIONS, MODEL, NotARunError, RunFolder, checkpoint_of
 
 TEXT_ENV = "TextGen-v0"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.base import named
-from ..config.configs import CompareConfig
+from ..config.other_configs import CompareConfig
 from ..run.folder import REPORT, write_json
 from . import page
 from .statistics import outcome_of, worse

@@ -10,8 +10,9 @@ from rlenv._json import read_table
 from rlenv.agents.training.checkpoint import read_facts
 
 from ..config.base import Config, by_field
-from ..config.configs import RewardModelConfig, SftConfig, TrainConfig
+from ..config.configs import SftConfig, TrainConfig
 from ..config.names import without_folders
+from ..config.other_configs import RewardModelConfig
 from ..run.folder import CHECKPOINT, CONFIG, EVALUATIONS, RunFolder, content_of
 from .evaluation_figures import table
 from .templates import render

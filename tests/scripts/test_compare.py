@@ -10,7 +10,7 @@ import torch
 from inprocess import error_of, result_of
 
 import rlenv
-from rlenv._scripts.config.configs import CompareConfig
+from rlenv._scripts.config.other_configs import CompareConfig
 from rlenv._scripts.jobs.comparison import finished, gpus_of
 from rlenv._scripts.reports.comparison_report import rows_of, write_report
 from rlenv._scripts.reports.statistics import POINTS, RESAMPLES, interquartile_mean, spread, worse
