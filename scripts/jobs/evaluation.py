@@ -24,7 +24,8 @@ from ..config.options import is_text, with_task
 from ..config.other_configs import EvaluateConfig
 from ..process.progress import counting, progress_bar, say
 from ..process.torchrun import meet
-from ..reports.evaluation_figures import describe, of_attempts, table, with_intervals
+from ..reports.evaluation_figures import describe, table
+from ..reports.problem_figures import of_attempts, with_intervals
 from ..reports.rules import EVAL_EPISODES, MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows, show_samples

@@ -9,7 +9,7 @@ import pytest
 from inprocess import done, error_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv._scripts.reports.evaluation_figures import of_attempts, with_intervals
+from rlenv._scripts.reports.problem_figures import of_attempts, with_intervals
 from rlenv.agents import Reinforce
 from rlenv.agents.files import seal
 

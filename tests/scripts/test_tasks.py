@@ -9,7 +9,8 @@ from local_hub import serve_task
 from task_rows import rows_of
 from tiny_models import write_chat_model
 
-from rlenv._scripts.reports.evaluation_figures import describe, with_intervals
+from rlenv._scripts.reports.evaluation_figures import describe
+from rlenv._scripts.reports.problem_figures import with_intervals
 from rlenv.tasks import TASKS
 from rlenv.verifiers.sandbox.run import unavailable
 
