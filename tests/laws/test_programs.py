@@ -51,14 +51,7 @@ def trained(verifier, episodes, agent=agents.GRPO, critic=None, settings=None, *
         torch.manual_seed(0)
         policy = tiny_policy("gpt2", envs, critic=critic)
     agent = agent(policy, envs, device="cpu", episodes_per_update=episodes, **(settings or {}))
-    rollouts, collect = [], agent.collector.collect
-
-    def kept(*args, **kwargs):
-        rollouts.append(collect(*args, **kwargs))
-        return rollouts[-1]
-
-    agent.collector.collect = kept
-    agent.learn(total_episodes=2 * episodes)
+    rollouts = [rollout for rollout, _ in agent.updates(total_episodes=2 * episodes)]
     envs.close()
     return rollouts, torch.cat([each.detach().flatten() for each in policy.model.parameters()])
 

@@ -55,6 +55,19 @@ UNUSUAL = {
     "sdpo": {"average_rate": 0.2, "divergence": "jensen-shannon", "max_hint_tokens": 9, "reward_coef": 0.5},
 }  # fmt: skip
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+TEXT = {"env": "TextGen-v0", "env_kwargs": ARITH, "group_size": 2}
+CHOSEN = {"problems": [f"{n}+1=" for n in range(9)], "test_fraction": 0.0, "prompt_choice": "thompson"}
+NORMALIZING = {"normalize_rewards": True, "env_kwargs": {"max_episode_steps": 50}}
+HELD = {"use_sde": True, "sde_sample_freq": 4}
+KINDS = {
+    "control": {"env": "CartPole-v1"},
+    "statistics": {"env": "CartPole-v1", **NORMALIZING, "policy_kwargs": {"normalize_observations": True}},
+    "held noise": {"env": "Pendulum-v1", **NORMALIZING, "policy_kwargs": {"normalize_observations": True, **HELD}},
+    "text": TEXT,
+    "prompts played again": {**TEXT, "baseline": "greedy"},
+    "chosen prompts": {**TEXT, "env_kwargs": ARITH | CHOSEN},
+    "chosen late": {**TEXT, "env_kwargs": ARITH | CHOSEN | {"late_verdicts": True}},
+}
 # Of the fast ones: a running mean, a critic that warms up, rounds, passes, a gate, a teacher. PPO has most of text.
 CARRYING = ("reinforce-baseline", "vapo", "dapo", "gspo", "delightful", "distillation")
 
@@ -71,11 +84,9 @@ def test_every_setting_of_an_agent_is_tried_with_a_value_other_than_its_default(
 
 def made(name, kind="control", **settings):
     """Return an agent with settings that are not defaults, and its teacher if it needs one."""
-    settings = fitting(name, {**SMALL, "kl_coef": 0.05, **UNUSUAL.get(name, {}), **settings})
-    if kind == "text":
-        settings = {"env": "TextGen-v0", "env_kwargs": ARITH, "group_size": 2, **settings}
-        return with_teacher(AGENTS[name]("tiny", **settings))
-    return with_teacher(AGENTS[name]("MlpPolicy", **{"env": "CartPole-v1", **settings}))
+    settings = fitting(name, {**SMALL, "kl_coef": 0.05, **UNUSUAL[name], **KINDS[kind], **settings})
+    model = "tiny" if settings["env"] == "TextGen-v0" else "MlpPolicy"
+    return with_teacher(AGENTS[name](model, **settings))
 
 
 def check_a_break_changes_nothing(make, folder, updates=2, stop=1, **env):
@@ -101,30 +112,16 @@ def check_a_break_changes_nothing(make, folder, updates=2, stop=1, **env):
     [
         *((name, "control") if name in CARRYING else slow(name, "control") for name in AGENTS if name != "sdpo"),
         *((name, "text") if name in ("ppo", "sdpo") else slow(name, "text") for name in AGENTS),
+        *(slow("ppo", "statistics"), ("ppo", "held noise"), ("reinforce-baseline", "prompts played again")),
+        *(slow("reinforce", "chosen prompts"), ("reinforce", "chosen late")),
     ],
 )
 def test_a_break_changes_nothing(name, kind, tmp_path):
     *_, again = check_a_break_changes_nothing(lambda: made(name, kind), tmp_path / "agent")
     for setting, value in UNUSUAL[name].items():
-        assert getattr(again, setting) == value == again.settings[setting], setting
-
-
-NORMALIZING = {"normalize_rewards": True, "env_kwargs": {"max_episode_steps": 50}}
-HELD = {"use_sde": True, "sde_sample_freq": 4}
-RUNS = {
-    "statistics": {**NORMALIZING, "policy_kwargs": {"normalize_observations": True}},
-    "held noise": {**NORMALIZING, "env": "Pendulum-v1", "policy_kwargs": {"normalize_observations": True, **HELD}},
-}
-
-
-@pytest.mark.parametrize("settings", [slow(RUNS["statistics"]), RUNS["held noise"]], ids=RUNS)
-def test_a_break_changes_nothing_for_normalized_observations_and_rewards(settings, tmp_path):
-    *_, again = check_a_break_changes_nothing(lambda: made("ppo", **settings), tmp_path / "agent")
-    assert again.reward_scale.moments.count > 0
-
-
-def test_a_break_changes_nothing_where_prompts_are_played_again(tmp_path):
-    check_a_break_changes_nothing(lambda: made("reinforce-baseline", "text", baseline="greedy"), tmp_path / "agent")
+        wanted = KINDS[kind].get(setting, value)
+        assert getattr(again, setting) == wanted == again.settings[setting], setting
+    assert (again.reward_scale.moments.count > 0) == ("normalize_rewards" in KINDS[kind])
 
 
 def test_a_curriculum_continues(tmp_path):
@@ -233,14 +230,6 @@ def pole(wrap=lambda env: env):
     return lambda: wrap(gym.make("CartPole-v1"))
 
 
-def poles(mode, slots=4):
-    return lambda: gym.make_vec("CartPole-v1", num_envs=slots, vectorization_mode=mode)
-
-
-def forked(make, slots):
-    return make_vec_env(make, slots, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"})
-
-
 def both(env):
     return gym.wrappers.NormalizeReward(gym.wrappers.NormalizeObservation(env))
 
@@ -248,9 +237,9 @@ def both(env):
 ENVS = {
     "statistics of stable-baselines3": lambda: VecNormalize(make_vec_env("CartPole-v1", 4, seed=3)),
     "statistics of Gymnasium": lambda: gym.vector.SyncVectorEnv([pole(both)] * 4),
-    "native": poles("vector_entry_point"),
-    "processes of Gymnasium": poles("async", 2),
-    "processes of stable-baselines3": lambda: forked("CartPole-v1", 2),
+    "native": lambda: gym.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point"),
+    "processes of Gymnasium": lambda: gym.make_vec("CartPole-v1", 2, vectorization_mode="async"),
+    "processes of stable-baselines3": lambda: SubprocVecEnv([pole()] * 2, "fork"),
     "single": pole(),
     "single text": lambda: gym.make("TextGen-v0", **ARITH),
     "text that restarts": lambda: gym.make_vec("TextGen-v0", num_envs=4, autoreset_mode="SameStep", **ARITH),

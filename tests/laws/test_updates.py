@@ -198,18 +198,12 @@ OF_GROUPS = [
 ]
 
 
-@diagonal("name, reward", OF_GROUPS, EQUAL)
+@diagonal("name, reward", [*OF_GROUPS, *OF_THE_ROLLOUT], EQUAL)
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name, reward):
-    """Groups differ in their reward, episodes in their length."""
-    rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
-    assert not update_gradient(FAMILY[name], rollout).any()
-
-
-@pytest.mark.parametrize("settings", OF_THE_ROLLOUT.values(), ids=OF_THE_ROLLOUT)
-@pytest.mark.parametrize("reward", EQUAL)
-def test_equal_rewards_in_a_rollout_do_so_for_who_compares_in_it(reward, settings):
-    rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
-    assert not update_gradient(settings, rollout).any()
+    """Groups differ in their reward, but for who compares in the rollout; episodes differ in their length."""
+    apart = 0.0 if name in OF_THE_ROLLOUT else 0.7
+    rollout = paid_at_the_end(sample(), reward + apart * (sample().groups % 3).double())
+    assert not update_gradient((FAMILY | OF_THE_ROLLOUT)[name], rollout).any()
 
 
 @diagonal("cls, reward, lam", [A2C, PPO], EQUAL, [0.0, 0.5, 1.0])

@@ -1,5 +1,7 @@
 """Conversations as tokens: what the template writes, and what a message spells, which never becomes a special token."""
 
+from functools import partial
+
 import pytest
 from chat_families import FAMILIES, chatml, llama2
 from drawn import drawn
@@ -22,16 +24,11 @@ def control_of(tokenizer):
     return chat_tokens(tokenizer, Chat(tokenizer))
 
 
-def user(text):
-    return {"role": "user", "content": text}
+def message(role, text):
+    return {"role": role, "content": text}
 
 
-def system(text):
-    return {"role": "system", "content": text}
-
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
+user, system, assistant, result = (partial(message, role) for role in ("user", "system", "assistant", "tool"))
 
 
 def silent(problems, **task):
@@ -175,10 +172,6 @@ def calling(name="add", **arguments):
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def result(text):
-    return {"role": "tool", "content": text}
-
-
 def test_earlier_turns_of_tools_are_what_the_template_writes():
     tokenizer = FAMILIES["mistral"]()
     tokenizer.chat_template = WITH_CALLS
@@ -187,9 +180,9 @@ def test_earlier_turns_of_tools_are_what_the_template_writes():
     encoder, id = Encoder(tokenizer), "0" * 9
     for prompt in (asked, several):
         full = [
-            message | {"tool_calls": [call | {"id": id} for call in message["tool_calls"]]} if "tool_calls" in message
-            else {"tool_call_id": id, **message}
-            for message in prompt
+            each | {"tool_calls": [call | {"id": id} for call in each["tool_calls"]]} if "tool_calls" in each
+            else {"tool_call_id": id, **each}
+            for each in prompt
         ]  # fmt: skip
         expected = tokenizer.apply_chat_template(full, return_dict=False)
         assert encoder.prompts([Problem(prompt).prompt]) == [expected]

@@ -1,9 +1,8 @@
-"""Which problems are posed: by a curriculum, or by Thompson draws; and the same ones after a break."""
+"""Which problems are posed: by a curriculum, or by Thompson draws; after a break, `laws/test_resume.py` says."""
 
 import random
 from collections import Counter
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -152,29 +151,3 @@ def test_a_stream_is_chosen_from_by_problem_or_by_level():
             sampled.record(Problem(f"{level}:", str(level), {"level": level}), success)
         sampled.update()
     assert Counter(sampled[i].metadata["level"] for i in range(200))[2] > 100
-
-
-def prompts_of(envs, rollouts):
-    """Play rollouts of 8 episodes, two resets each, and return their prompts; every answer is 4."""
-    posed = []
-    for _ in range(rollouts):
-        for options in (None, {"reset_mask": [True] * 4}):
-            posed += envs.reset(options=options)[1]["prompt"].tolist()
-            assert envs.step([envs.unwrapped.task.encoding.tokenizer.convert_tokens_to_ids("4")] * 4)[2].all()
-    return posed
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_choice_goes_on_after_a_break_as_it_would_have(late):
-    settings = {"problems": PROBLEMS, "test_fraction": 0.0, "prompt_choice": "thompson", "group_size": 2}
-    settings |= {"late_verdicts": late, "max_new_tokens": 1}
-    whole, first, again = (gym.make_vec("TextGen-v0", 4, verifier=Digits(), **settings) for _ in range(3))
-    for each in (whole, first, again):
-        each.reset(seed=5)
-    wanted = prompts_of(whole, 12)
-    assert prompts_of(first, 6) == wanted[:48]
-    again.unwrapped.load_state_dict(first.unwrapped.state_dict())
-    assert prompts_of(again, 6) == wanted[48:]
-    state = whole.unwrapped.state_dict()["stream"]["curriculum"]
-    assert state == again.unwrapped.state_dict()["stream"]["curriculum"] and state["counts"]
-    assert wanted[0::2] == wanted[1::2], "groups share a prompt"

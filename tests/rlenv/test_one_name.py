@@ -26,11 +26,10 @@ HEAVY = {"torch", "transformers", "numpy", "gymnasium", "sympy", "httpx", "click
 def test_the_environment_is_registered_whichever_is_imported_first(first, tmp_path):
     """And the verifiers import nothing heavy, nor the built-in ones, which are there as soon as somebody asks."""
     code = f"import {first}, sys\nheavy = {HEAVY} & set(sys.modules)\nimport rlenv, gymnasium\n"
-    code += "print('TextGen-v0' in gymnasium.registry, len(gymnasium.registry), 'torch' in sys.modules)\n"
+    code += "print('TextGen-v0' in gymnasium.registry, len(gymnasium.registry) > 10, 'torch' in sys.modules)\n"
     code += "from rlenv.verifiers import *\nprint(heavy)\nprint(Arith().sample)"
     registered, heavy, sample = in_a_new_python(code, tmp_path).stdout.splitlines()
-    registered, number, torch = registered.split()
-    assert registered == "True" and int(number) > 10 and torch == "False" and "Arith" in sample
+    assert registered == "True True False" and "Arith" in sample
     assert first == "gymnasium" or heavy == "set()"
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from chat_families import chatml, llama2
+from chat_families import chatml
 from datasets import Dataset, DatasetDict
 from drawn import drawn
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
-from tokenizers import normalizers
 
 from rlenv import encoding
 from rlenv.encoder import Encoder
@@ -22,7 +21,7 @@ from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
 from rlenv.problems import Prompt, hash_of, listed_problems, load_problems, side_of
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import CHATML, character_tokenizer, train_tokenizer
+from rlenv.tokenizer import CHATML, train_tokenizer
 from rlenv.verifiers import Arith, Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
@@ -316,38 +315,14 @@ def test_equal_problems_have_the_number_of_the_first_of_them():
 
 
 TEXTS = [f"{'very ' * (n % 9)}long é字 {'?' * (n % 5)}" for n in range(90)]
-
-
 SIDES = {text: ("train", "test")[n % 2] for n, text in enumerate(dict.fromkeys(TEXTS))}  # the split of each
 
 
-def normalizing():
-    tokenizer = train_tokenizer(270, TEXTS)
-    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("é", "<very long>")
-    return tokenizer
-
-
-def longer():
-    tokenizer = chatml()
-    tokenizer.chat_template = tokenizer.chat_template.replace("{{ text }}", "{{ text | replace('?', '(what?)') }}")
-    return tokenizer
-
-
-ENCODERS = {
-    "characters": lambda: Encoder(character_tokenizer("".join(TEXTS))),
-    "bytes": lambda: Encoder(train_tokenizer(270, TEXTS)),
-    "normalized to longer texts": lambda: Encoder(normalizing()),
-    "chat": lambda: Encoder(chatml(), chats_texts=True),
-    "chat with longer contents": lambda: Encoder(longer(), chats_texts=True),
-    "words": lambda: Encoder(llama2()),
-}
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
-    encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
-    exact = encoder.prompts(TEXTS)
-    settings = {"problems": problems, "test_fraction": 0.0, "tokenizer": encoder.tokenizer, "chat": encoder.chats_texts}
+@pytest.mark.parametrize("chat", [False, True], ids=["bytes", "chat"])
+def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(chat):
+    tokenizer, problems = chatml() if chat else train_tokenizer(270, TEXTS), list(map(Problem, TEXTS))
+    exact = Encoder(tokenizer, chats_texts=chat).prompts(TEXTS)
+    settings = {"problems": problems, "test_fraction": 0.0, "tokenizer": tokenizer, "chat": chat}
     for limit in sorted({*map(len, exact)})[:-1:12]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
             encoding = TextGenTask(Exact(), max_prompt_tokens=limit, **settings).encoding
@@ -389,7 +364,7 @@ def test_the_environments_of_a_run_encode_their_problems_once(monkeypatch):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"tokenizer": normalizing()},
+        {"tokenizer": train_tokenizer(280, TEXTS)},
         {"chat_template": CHATML.replace("assistant", "me")},
         {"system_prompt": "Be brief."},
         {"chat": False},

@@ -73,14 +73,6 @@ def single(**arguments):
     return TextGenEnv(**{**SUM, **arguments})
 
 
-def chat(**arguments):
-    return task(**{"problems": ["a"], "tokenizer": chatml(), **arguments})
-
-
-def talking(**arguments):
-    return task(**{"verifier": Echoing(), "problems": None, "max_new_tokens": 3, **arguments})
-
-
 def stream(**arguments):
     made = {"verifier": Arith(), "split": "train", **arguments}
     return ProblemStream(**made)[0]
@@ -98,16 +90,12 @@ def noted(**metadata):
     return stream(problems=["a", Problem("b", "", metadata)], curriculum=0.5)
 
 
-def restored(**arguments):
-    """Restore the state of a stream with a curriculum in another one."""
+def restored(before=None, **arguments):
+    """Restore the state of a stream, by default of listed problems with a curriculum, in another one."""
     problems = [{"prompt": f"{n}", "level": 1 + n % 2} for n in range(4)]
     made = {"verifier": Arith(), "test_fraction": 0.0, "problems": problems}
-    ProblemStream(**made | arguments).load_state_dict(ProblemStream(**made, curriculum=0.5).state_dict())
-
-
-def restored_sampled():
-    """Restore the state of a stream of sampled problems in one of listed ones."""
-    ProblemStream(verifier=Arith(), problems=["1+1="] * 9).load_state_dict(ProblemStream(verifier=Arith()).state_dict())
+    state = ProblemStream(**made | (before or {"curriculum": 0.5})).state_dict()
+    ProblemStream(**made | arguments).load_state_dict(state)
 
 
 def started(env):
@@ -187,6 +175,8 @@ ANSWER = {"role": "assistant", "content": "2"}
 REFUSING = {"long_prompts": "error"}
 ALL = {"test_fraction": 0.0}
 EIGHT = {"problems": ["aab"] * 8}
+CHAT = {"problems": ["a"], "tokenizer": chatml()}
+TALKING = {"verifier": Echoing(), "problems": None, "max_new_tokens": 3}
 VERDICTS = ([Verdict(1.0)] * 3, [Verdict(1.0), None])
 MASKS = [True, [True, False], [[True, False, True]], [1, 0, 1], torch.ones(4).bool()]
 BOTH = (
@@ -245,13 +235,15 @@ ROWS = [
     *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "")),
     row(task, {"stop_tokens": ["ab"]}, "stop token 'ab'", "2; pass", "--stop-string"),
     row(task, {"stop_tokens": ["x"]}, "stop token 'x'", "vocabulary"),
-    row(chat, {"system_prompt": " "}),
-    row(chat, {"chat": "yes"}),
-    row(chat, {"chat_template": "nowhere.jinja"}, "nowhere.jinja'", "No such file"),
-    row(chat, {"chat": True, "tokenizer": character_tokenizer("a")}, "tokenizer", "chat template", "pass"),
-    row(chat, {"problems": [[USER]], "tokenizer": character_tokenizer("1+=")}, "tokenizer", "chat template", "pass"),
-    row(chat, {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"}, "'a!'", "'!'"),
-    row(chat, {"problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
+    row(task, {"system_prompt": " ", **CHAT}),
+    row(task, {"chat": "yes", **CHAT}),
+    row(task, {"chat_template": "nowhere.jinja", **CHAT}, "nowhere.jinja'", "No such file"),
+    row(task, {"chat": True, "tokenizer": character_tokenizer("abc")}, "tokenizer", "chat template", "pass"),
+    row(task, {"problems": [[USER]], "tokenizer": character_tokenizer("1+=")}, "tokenizer", "chat template", "pass"),
+    row(
+        task, {"chat_template": "{{ messages[0].content }}!", "tokenizer": character_tokenizer("abc")}, "'abc!'", "'!'"
+    ),
+    row(task, {**CHAT, "problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
     row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),
     row(rendered, {"template": BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}"}, "message 2", "'b'"),
     row(rendered, {"template": BOTH + "{% if 'a' in first and 'b' in second %}c{% endif %}"}, "what the messages"),
@@ -269,9 +261,9 @@ ROWS = [
     *(row(demonstrated, {"turns": turns}, "list of texts", repr(turns)) for turns in ("ab", [7])),
     row(demonstrated, {"turns": ("cba", "d"), "stop_strings": ["b"]}, "'cba'", "stop string"),
     row(demonstrated, {"turns": ("a", "b"), "of": Silent, "problems": ["a"]}, "2 turns", "Shown", "one completion"),
-    row(talking, {"max_turns": 400_000}, "400000 turns of 3 tokens", "1048576"),
-    row(talking, {"max_context_tokens": 6}),
-    row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
+    row(task, {"max_turns": 400_000, **TALKING}, "400000 turns of 3 tokens", "1048576"),
+    row(task, {"max_context_tokens": 6, **TALKING}),
+    row(task, {**TALKING, "verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
     row(single, {"max_turns": 9}, "max_turns=9", "Arith"),
     *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
@@ -287,7 +279,7 @@ ROWS = [
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
     row(restored, {}, "another curriculum"),
     row(restored, {"problems": [{"prompt": "other"}], "curriculum": None}, "changed", "use the file"),
-    row(restored_sampled, {}, "changed", "its verifier made them: pass no problems"),
+    row(restored, {"before": {"problems": None}}, "changed", "its verifier made them: pass no problems"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
     *(row(judged, {"verdicts": given}, "Answers: verify", "each of 2 completions") for given in VERDICTS),
     row(task, {"ask": True}, "Silent has no place"),
@@ -313,6 +305,19 @@ def rows_of(*rows):
 
 TYPO, OF_Q = {"prompt_template": "{qestion}"}, {"prompt_template": "{q}?"}
 NO_TEMPLATES = ("{}", "{q!r}", "{q:>999999999}", "{q:{width}}", "{q", "no field", "{{q}}", 3)
+PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}
+NAMED = rows_of({"prompt": "p", "good": "a", "rejected": "b"})
+BAD_PAIRS = [
+    ({**PAIR, "chosen": ["a"]}, "chosen", "['a']"),
+    ({**PAIR, "prompt": [{"role": "user"}]}, "message 1", "content"),
+    ({**PAIR, "rejected": [ANSWER, ANSWER]}, "rejected"),
+    ({"chosen": [USER, ANSWER], "rejected": [ANSWER, ANSWER]}, "the same conversation"),
+    ({**PAIR, "chosen": "b"}, "chosen", "rejected", "same"),
+    ({"chosen": "a"}, "rejected", "None"),
+    ({**PAIR, "split": "dev"}, "split", "train, test"),
+    ({"chosen": "", "rejected": "b"}, "empty"),
+    (7, "object"),
+]
 FILES = [  # the file's name, its contents, arguments beside it, and what is named
     *(
         ("p.jsonl", rows_of({"prompt": "a", "answer": answer}), {}, "line 1", "answer", repr(answer))
@@ -358,6 +363,9 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     ("p.jsonl", rows_of({"question": "a"}), TYPO, "did you mean 'question'", "--prompt-template"),
     *(("p.jsonl", rows_of({"q": "1+1="}), {"prompt_template": template}, "template") for template in NO_TEMPLATES),
     ("p.jsonl", rows_of({"q": "a"}, {"q": None}, {"r": "b"}), OF_Q, "2", "line 2", "'q'", "line 3"),
+    *(("pairs.jsonl", rows_of(PAIR, bad), {}, "1 malformed row", "line 2", *names) for bad, *names in BAD_PAIRS),
+    ("pairs.jsonl", NAMED, {}, "column 'chosen'", "'good'", "--column chosen="),
+    ("pairs.jsonl", NAMED, {"columns": {"answer": "good"}}, "column 'answer'", "prompt"),
 ]  # fmt: skip
 
 
@@ -365,7 +373,7 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
 def test_what_is_wrong_with_a_file_is_named_with_its_place(tmp_path, name, content, arguments, names):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    check_refused(load_problems, {"path": path, **arguments}, names)
+    check_refused(load_pairs if name == "pairs.jsonl" else load_problems, {"path": path, **arguments}, names)
 
 
 def test_a_damaged_folder_of_another_library_is_named_in_one_line(tmp_path):
@@ -400,31 +408,7 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path, monkeypatch):
         check_refused(load_problems, {"path": tmp_path / name}, ("pip install 'rlenv-lm[data]'",))
 
 
-PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}
-BAD_PAIRS = [
-    ({**PAIR, "chosen": ["a"]}, "chosen", "['a']"),
-    ({**PAIR, "prompt": [{"role": "user"}]}, "message 1", "content"),
-    ({**PAIR, "rejected": [ANSWER, ANSWER]}, "rejected"),
-    ({"chosen": [USER, ANSWER], "rejected": [ANSWER, ANSWER]}, "the same conversation"),
-    ({**PAIR, "chosen": "b"}, "chosen", "rejected", "same"),
-    ({"chosen": "a"}, "rejected", "None"),
-    ({**PAIR, "split": "dev"}, "split", "train, test"),
-    ({"chosen": "", "rejected": "b"}, "empty"),
-    (7, "object"),
-]
-
-
-@pytest.mark.parametrize(("row", "names"), [(each[0], each[1:]) for each in BAD_PAIRS])
-def test_a_malformed_pair_is_named_with_its_line(tmp_path, row, names):
-    (tmp_path / "p.jsonl").write_text(rows_of(PAIR, row))
-    check_refused(load_pairs, {"path": tmp_path / "p.jsonl"}, ("1 malformed row", "line 2", *names))
-
-
 def test_other_files_that_cannot_be_used_are_named(tmp_path):
-    (tmp_path / "p.jsonl").write_text(rows_of({"prompt": "p", "good": "a", "rejected": "b"}))
-    check_refused(load_pairs, {"path": tmp_path / "p.jsonl"}, ("column 'chosen'", "'good'", "--column chosen="))
-    named = {"path": tmp_path / "p.jsonl", "columns": {"answer": "good"}}
-    check_refused(load_pairs, named, ("column 'answer'", "prompt"))
     (tmp_path / "t.jinja").write_text("hello")
     check_refused(read_template, {"template": tmp_path / "t.jinja"}, ("chat template",))
     character_tokenizer("abc").save_pretrained(tmp_path)
