@@ -180,15 +180,6 @@ def test_whoever_plays_pauses_restarts_or_is_answered_acts_by_its_own_context(
             actions, state = acted(policy, contexts, state, starts, playing, generator, **more)
 
 
-@pytest.mark.parametrize("playing", [None, [True, False, True, False, True, True]], ids=["all play", "some play"])
-def test_a_reply_that_comes_after_the_turn_is_read(playing):
-    policy, contexts = policy_of(), [[1, 2, 5, 6, 7, 1], *[[1, 2]] * (SLOTS - 1)]
-    _, state = acted(policy, contexts, None, ALL)
-    _, state = acted(policy, contexts, state, NONE)
-    late = [[*context, *[3] * count] for context, count in zip(contexts, (0, 0, 1, 3, 5, 0), strict=True)]
-    acted(policy, late, state, NONE, None if playing is None else torch.tensor(playing))
-
-
 def test_equal_contexts_are_computed_once_until_they_differ(monkeypatch):
     policy, rows = policy_of(), []
     step = decoder.NewestToken.__call__

@@ -25,7 +25,6 @@ from rlenv.tokenizer import CHATML, train_tokenizer
 from rlenv.verifiers import Arith, Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
-ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+3=", "answer": "5"}]
 STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc \x00\x07\x1f\x7f \x85\u2028\u2029 \ufeff \r\n\r\n\t\"' {x} <eos>"
 USER = {"role": "user", "content": "1+1="}
 ANSWER = {"role": "assistant", "content": "2"}
