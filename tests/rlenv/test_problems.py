@@ -363,7 +363,7 @@ def test_the_environments_of_a_run_encode_their_problems_once(monkeypatch):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"tokenizer": train_tokenizer(280, TEXTS)},
+        {"tokenizer": train_tokenizer(275, TEXTS)},
         {"chat_template": CHATML.replace("assistant", "me")},
         {"system_prompt": "Be brief."},
         {"chat": False},
