@@ -44,24 +44,18 @@ def test_dialogues_of_demonstrations_are_closed(monkeypatch):
     assert len(closed) == 3
 
 
-def test_the_turns_in_a_column_of_listed_problems_are_shown(tmp_path):
-    path = tmp_path / "turns.jsonl"
-    path.write_text(
-        '{"prompt": "a", "answer": "d", "turns": ["abcabc", "d"]}\n{"prompt": "b", "answer": "d", "turns": ["d"]}\n'
-    )
-    task = task_of(Talker("c", "d"), problems=str(path), max_reply_tokens=12)
+def test_the_turns_in_a_column_of_listed_problems_are_shown():
+    problems = [{"prompt": "a", "answer": "d", "turns": turns} for turns in (["abcabc", "d"], ["d"])]
+    task = task_of(Talker("c", "d"), problems=problems, max_reply_tokens=12)
     shown = demonstrate(task, 0, 2)
     rows = zip(shown.actions, shown.mask, strict=True)
     said = [task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in rows]
     assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.encoding.max_new_tokens == 7
 
 
-def test_all_demonstrations_that_are_too_long_are_counted(tmp_path):
+def test_all_demonstrations_that_are_too_long_are_counted():
     """One is as long as is allowed: with its end token, four tokens."""
-    path = tmp_path / "sums.jsonl"
-    answers = ["1234567", "12", "123", "1234", "12345"]
-    path.write_text("".join(f'{{"prompt": "{n}+{n}=", "answer": "{text}"}}\n' for n, text in enumerate(answers)))
-    task = task_of("exact", problems=str(path), max_new_tokens=4)
+    problems = [{"prompt": "+", "answer": answer} for answer in ("1234567", "12", "123", "1234", "12345")]
     with pytest.raises(ValueError, match=r"3 of 5 .* 4 tokens, .* 8.*max_new_tokens=8"):
-        demonstrate(task, 0, 5)
-    demonstrate(task_of("exact", problems=str(path), max_new_tokens=8), 0, 5)
+        demonstrate(task_of("exact", problems=problems, max_new_tokens=4), 0, 5)
+    demonstrate(task_of("exact", problems=problems, max_new_tokens=8), 0, 5)

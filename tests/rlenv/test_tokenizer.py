@@ -82,32 +82,23 @@ def test_any_text_survives_and_has_no_control_token(tokenizer, text):
 @pytest.mark.parametrize(
     "tokenizer", [digits("<eos>"), digits(None), pairs(), holed(), character_tokenizer("=+9876543210")]
 )
-def test_any_tokenizer_can_be_answered_in_and_padding_with_the_end_token_ends_nothing(tokenizer):
-    env = TextGenVectorEnv(2, tokenizer=tokenizer, **SUM)
+def test_any_tokenizer_can_be_answered_in_by_any_tokens_and_padding_with_the_end_token_ends_nothing(tokenizer):
+    """The answer is said in tokens that its text may not be cut into, and which are kept."""
+    env, alone = TextGenVectorEnv(2, tokenizer=tokenizer, **SUM), TextGenEnv(tokenizer=tokenizer, **SUM)
     observation, _ = env.reset(seed=0)
+    alone.reset(seed=0)
     length, end = int(observation["length"][0]), tokenizer.eos_token_id
     assert decode(tokenizer, observation["tokens"][0, :length].tolist()) == "12+34="
     pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     assert observation["tokens"][:, length:].eq(pad).all()
-    answer = encode(tokenizer, "46")
-    for step, token in enumerate(answer):
-        env.step([token, end if step == 0 else 2])
-    observation, reward, *_, info = env.step([end, 2])
-    assert reward.tolist() == [1.0, 0.0] and info["completion"].tolist() == ["46", None]
-    assert observation["length"].tolist() == [length + len(answer) + 1, length + 1]
-
-
-def test_tokens_that_text_would_cut_otherwise_are_kept():
-    tokenizer = pairs()
-    env = TextGenEnv(tokenizer=tokenizer, **SUM)
-    start = env.reset(seed=0)[0]["length"]
-    said = [tokenizer.get_vocab()[digit] for digit in "46"]
-    assert encode(tokenizer, "46") != said
-    for token in said:
-        env.step(token)
-    observation, reward, *_ = env.step(EOS)
-    assert observation["tokens"][start : start + 3].tolist() == [*said, EOS]
-    assert reward == 1.0
+    said = [*(tokenizer.get_vocab()[digit] for digit in "46"), end]
+    for token, other in zip(said, [end, 2, 2], strict=True):
+        observation, reward, *_, info = env.step([token, other])
+        seen, paid, *_ = alone.step(token)
+    assert reward.tolist() == [1.0, 0.0] and info["completion"].tolist() == ["46", None] and paid == 1.0
+    assert observation["length"].tolist() == [length + 3, length + 1]
+    for tokens in (observation["tokens"][0], seen["tokens"]):
+        assert tokens[length : length + 3].tolist() == said
 
 
 @pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A", "<pad> $A <eos>", "<eos> $A", "<eos> $A <eos>"])
