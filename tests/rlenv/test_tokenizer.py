@@ -80,7 +80,9 @@ def test_any_text_survives_and_has_no_control_token(tokenizer, text):
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [digits("<eos>"), digits(None), pairs(), holed(), character_tokenizer("=+9876543210")]
+    "tokenizer",
+    [digits("<eos>"), digits(None), pairs(), holed(), character_tokenizer("=+9876543210")],
+    ids=["padded with its end", "without padding", "pairs", "holed", "in another order"],
 )
 def test_any_tokenizer_can_be_answered_in_by_any_tokens_and_padding_with_the_end_token_ends_nothing(tokenizer):
     """The answer is said in tokens that its text may not be cut into, and which are kept."""
