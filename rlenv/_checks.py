@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 SHOWN = 200  # characters of a wrong value in a message
+MANY = 50  # names, too many for a message
 
 
 def in_one_line(value: Any) -> str:
@@ -90,7 +91,13 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     names = list(allowed)
     if value in names:
         return value
-    raise ValueError(f"unknown {name} {in_one_line(value)}; {did_you_mean(value, names)}allowed: {', '.join(names)}")
+    raise ValueError(f"unknown {name} {in_one_line(value)}; {closest(value, names)}")
+
+
+def closest(value: Any, names: Sequence[str]) -> str:
+    """Return the known name that is closest to an unknown one, if any, and all of them; of very many how many."""
+    few = ", ".join(names) if len(names) <= MANY else f"{len(names)} names, such as {names[0]}"
+    return f"{did_you_mean(value, names)}allowed: {few}"
 
 
 def did_you_mean(value: Any, names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ._checks import did_you_mean
+from ._checks import closest
 from ._settings import Converted, WithSettings, declared_by, setting, with_settings
 
 if TYPE_CHECKING:
@@ -270,7 +270,6 @@ def parted(arguments: Mapping[str, Any]) -> list[Any]:
     """
     for name in arguments:
         if name not in OWNERS:
-            known = ["verifier", *OWNERS]
-            hint = f"{did_you_mean(name, known)}allowed: {', '.join(known)}"
+            hint = closest(name, ["verifier", *OWNERS])
             raise TypeError(f"TextGen-v0 got an unexpected keyword argument {name!r}; {hint}")
     return [part(**{name: value for name, value in arguments.items() if OWNERS[name] is part}) for part in PARTS]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlenv.verifiers.plugins.arguments import hint
+from rlenv._checks import check_choice
 
 
 class LmEval(NamedTuple):
@@ -165,11 +165,9 @@ def find_task(name: str) -> Task:
     """Return the row of a task.
 
     Raises:
-        ValueError: for an unknown name, with the closest ones.
+        ValueError: for an unknown name, with the closest one.
     """
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; {hint(name, list(TASKS))}")
-    return TASKS[name]
+    return TASKS[check_choice("task", name, TASKS)]
 
 
 def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +177,7 @@ def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     prompt template are for files.
 
     Raises:
-        ValueError: for an unknown name, with the closest ones.
+        ValueError: for an unknown name, with the closest one.
     """
     row = find_task(name)
     own = {key: value for key, value in vars(row).items() if key not in ("rows", "lm_eval") and value not in (None, {})}

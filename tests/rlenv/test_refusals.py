@@ -199,8 +199,8 @@ ROWS = [
         row(posing, {"made": made}, "Poses", "Problem(prompt, answer)", repr(made))
         for made in (("a:", "b"), "a:", None)
     ),
-    row(TextGenEnv, {"task": "gsm8"}, "'gsm8'", "did you mean gsm8k"),
-    row(TextGenEnv, {"task": "zzzz"}, "known: gsm8k, math,"),
+    row(TextGenEnv, {"task": "gsm8"}, "'gsm8'", "did you mean 'gsm8k'"),
+    row(TextGenEnv, {"task": "zzzz"}, "allowed: gsm8k, math,"),
     *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
     row(acting, {"mask": [1, 0, 1]}, "acting", "3"),
     *(row(steps, {"actions": given}, "actions", "2") for given in ([2], 2, [[2], [2]], [2.0, 2.5], [True, False])),

@@ -74,8 +74,8 @@ print(answered("tasks", "tasks gsm8", rows, "serve --verifier arit", "verifiers 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     for said in ("[0] set()", "[0, 0, 0, 2, 0, 2]\nset()", "[0, 2, 0, 2, 0] set()"):
         assert f"{said}\n" in done.stdout, done.stdout
-    assert "humaneval" in done.stdout and "did you mean gsm8k" in done.stderr
-    assert "How much is 2 plus 2?\nReason step by step. Put" in done.stdout and "did you mean arith" in done.stderr
+    assert "humaneval" in done.stdout and "did you mean 'gsm8k'" in done.stderr
+    assert "How much is 2 plus 2?\nReason step by step. Put" in done.stdout and "did you mean 'arith'" in done.stderr
 
 
 # The start of a command.

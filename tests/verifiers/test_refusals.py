@@ -266,7 +266,7 @@ ROWS = [
         for name, values in UNFIT.items()
         for value in values
     ),
-    row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
+    row(made, {"spec": "arit"}, "'arit'", "did you mean 'arith'"),
     row(made, {"spec": "palindrome"}, "'palindrome'", "package of plugins"),
     row(made, {"spec": f"{Arith.__module__}:Missing"}, f"'{Arith.__module__}:Missing'", "'Missing'"),
     row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),

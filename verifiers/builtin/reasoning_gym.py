@@ -11,12 +11,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from ..answer import answer_in, document_in
 from ..base import Execution, Probes, Problem
 from ..dialogues.world import Randomness
-from ..plugins.arguments import hint, require
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in
@@ -78,7 +78,7 @@ class ReasoningGym(ReferenceVerifier):
         settings: further settings of the task, such as min_digits.
 
     Raises:
-        ValueError: if reasoning-gym is not installed, for an unknown task (with the closest matches), or settings that
+        ValueError: if reasoning-gym is not installed, for an unknown task (with the closest match), or settings that
             the task does not take.
     """
 
@@ -181,9 +181,7 @@ class ReasoningGym(ReferenceVerifier):
 
     def _make(self) -> Any:
         library = require("reasoning_gym", "reasoning-gym", "verifier 'reasoning_gym'")
-        tasks = sorted(library.factory.DATASETS)
-        if self.task not in tasks:
-            raise ValueError(f"reasoning_gym: unknown task {self.task!r}; {hint(self.task, tasks)}")
+        check_choice("task of reasoning_gym", self.task, sorted(library.factory.DATASETS))
         try:
             return library.create_dataset(self.task, size=self.size, seed=0, **self.settings)
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings

@@ -9,10 +9,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count, first_line
+from rlenv._checks import check_choice, check_count, first_line
 
 from ..base import Execution, Reply, Turns, Verdict
-from ..plugins.arguments import hint, require
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier, require_trust
 from ..plugins.user_code import import_user_module
 from .world import Playing, Randomness, WorldVerifier, spelled
@@ -171,7 +171,7 @@ class Gem(SteppedWorld):
         settings: further arguments of `gem.make`, such as max_turns.
 
     Raises:
-        ValueError: if gem-llm is not installed, for an unknown id (with the closest matches), or settings that the
+        ValueError: if gem-llm is not installed, for an unknown id (with the closest match), or settings that the
             environment does not take.
     """
 
@@ -187,9 +187,8 @@ class Gem(SteppedWorld):
     ) -> None:
         self.env, self.settings = env, settings
         library = require("gem", "gem", "verifier 'gem'")
-        known = sorted(require("gem.envs.registration", "gem", "verifier 'gem'").ENV_REGISTRY)
-        if env not in known:
-            raise ValueError(f"gem: unknown environment {env!r}; {hint(env, known)}")
+        known = require("gem.envs.registration", "gem", "verifier 'gem'").ENV_REGISTRY
+        check_choice("environment of gem", env, sorted(known))
         try:
             library.make(env, **settings)
         except Exception as error:  # whatever its constructor raises

@@ -11,10 +11,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count, check_flag
+from rlenv._checks import check_choice, check_count, check_flag
 
 from ..base import Execution, Reply, Turns, Verdict
-from ..plugins.arguments import hint, require
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, WorldVerifier, spelled
 
@@ -88,7 +88,7 @@ class TextArena(WorldVerifier):
             an invalid move ends them, so that learning the game's rewards may be learning to lose near the goal.
 
     Raises:
-        ValueError: if textarena is not installed, for an unknown game (with the closest matches), or one that is
+        ValueError: if textarena is not installed, for an unknown game (with the closest match), or one that is
             not supported, as it needs other players, downloads or services.
     """
 
@@ -166,11 +166,11 @@ def game_of(name: str, registered: Collection[str]) -> Game:
         registered: the ids that TextArena knows.
 
     Raises:
-        ValueError: for an unknown id, with the closest matches, or one that is not supported.
+        ValueError: for an unknown id, with the closest match, or one that is not supported.
     """
     base = name.partition("-v0")[0]
     if name not in registered:
-        raise ValueError(f"textarena: unknown game {name!r}; {hint(name, _offered(registered))}")
+        check_choice("game of textarena", name, _offered(registered))
     if base not in GAMES:
         games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(f"textarena: {name} is not supported; games: {games}")

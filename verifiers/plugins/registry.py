@@ -10,11 +10,10 @@ from importlib import import_module
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from rlenv._checks import first_line
+from rlenv._checks import closest, first_line
 
 from ..base import Execution, Turns, Verifier, describe
 from ..function import FunctionVerifier
-from .arguments import hint
 from .user_code import SUFFIX, import_user_object
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
         kwargs: arguments of the verifier's constructor. For a list: `reward_weights`, one number each (1 by default).
 
     Raises:
-        ValueError: for an unknown name (with the closest matches), a module that cannot be imported, or unknown
+        ValueError: for an unknown name (with the closest match), a module that cannot be imported, or unknown
             arguments.
     """
     members = split_list(spec) if isinstance(spec, str) else spec
@@ -208,7 +207,7 @@ def find_verifier(name: str) -> Any:
     """Return the object, usually a class, of a name, "module:Name" or "file.py:name".
 
     Raises:
-        ValueError: for an unknown name (with the closest matches), or a module that cannot be imported.
+        ValueError: for an unknown name (with the closest match), or a module that cannot be imported.
     """
     if ":" in name:
         require_trust(f"the unregistered verifier {name!r}")
@@ -224,7 +223,7 @@ def find_verifier(name: str) -> Any:
 
 def advice(name: str, known: Sequence[str]) -> str:
     """Return how to name a function in a file, or the known names closest to an unknown one."""
-    return f"name the function in it: {name}:my_function" if name.endswith(SUFFIX) else hint(name, known)
+    return f"name the function in it: {name}:my_function" if name.endswith(SUFFIX) else closest(name, known)
 
 
 def verifier_origin(name: str) -> str:
