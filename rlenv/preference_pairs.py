@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlenv._checks import check_number
 from rlenv.verifiers.conversation import NOT_UNICODE, PromptText, as_conversation, is_unicode, shown, text_of
 from rlenv.verifiers.problem import as_split
 
@@ -58,9 +59,7 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
 
     A pair that names its split belongs to it; the others are assigned by a hash of the prompt.
     """
-    if not 0.0 <= test_fraction <= 1.0:
-        raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
-
+    check_number("test_fraction", test_fraction, 0, 1)
     keys = [hash_of(text_of(pair.prompt) or pair.chosen) for pair in pairs]
     sides = [side_of(pair.split, key, test_fraction) for pair, key in zip(pairs, keys, strict=True)]
     train, held_out = ([pair for pair, side in zip(pairs, sides, strict=True) if side == name] for name in SPLITS)

@@ -2,14 +2,16 @@ r"""numeric: the number in the answer's place, compared with the reference numbe
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import lru_cache
 
 from typing_extensions import override
 
+from rlenv._checks import check_number
+
 from ..answer import answer_in
 from ..base import Problem
 from ..numbers import Number, distance, first_number, last_number, leading_number, meant
-from ..plugins.arguments import not_negative
 from ..plugins.registry import register_verifier
 from ..problem import examples_beside
 from .reference import ReferenceVerifier
@@ -40,8 +42,8 @@ class Numeric(ReferenceVerifier):
         self, tolerance: float = 0, relative: float = 0, inside: str | None = None, place: str = "any"
     ) -> None:
         super().__init__(inside, place)
-        self.tolerance = not_negative("numeric", "tolerance", tolerance)
-        self.relative = not_negative("numeric", "relative", relative)
+        self.tolerance = Fraction(str(check_number("numeric: tolerance", tolerance, 0)))  # what its digits mean
+        self.relative = Fraction(str(check_number("numeric: relative", relative, 0)))
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last number counts"}
 

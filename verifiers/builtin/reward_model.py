@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlenv._checks import check_count, check_flag, first_line
+from rlenv._checks import check_count, check_flag, check_number, first_line
 
 from ..base import Execution, Problem, Verdict, Verifier
 from ..conversation import make_encoder
@@ -79,9 +79,8 @@ class RewardModel(Verifier):
         self.label = labels - 1 if label is None else check_count("reward_model: label", label, 0, labels - 1)
         self.is_probability = labels > 1
         self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
-        if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):
-            raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
-        self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
+        least = float(self.is_probability) / 2 if success_reward is None else success_reward
+        self.success_reward = check_number("reward_model: success_reward", least)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""

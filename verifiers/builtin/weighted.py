@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlenv._checks import is_number
+from rlenv._checks import check_number
 from rlenv._loop import runs_in
 from rlenv._status import VERIFIER_FAILED
 
@@ -57,8 +57,7 @@ class Weighted(WithPoser):
         self.weights: dict[str, float] = {}
         for name, given in parts.items():
             settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
-            weight = settings.pop("weight", None)
-            self.weights[name] = _weight(name, weight)
+            self.weights[name] = check_number(f"weighted: the weight of {name!r}", settings.pop("weight", None))
             part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
             if has_dialogues(part):
                 raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
@@ -119,12 +118,6 @@ class Weighted(WithPoser):
     def close(self) -> None:
         for each in dict.fromkeys((*self.judges.values(), *self.parts.values())):
             each.close()
-
-
-def _weight(name: str, value: Any) -> float:
-    if not is_number(value):
-        raise ValueError(f"weighted: the weight of {name!r} must be a number, got {value!r:.60}")
-    return float(value)
 
 
 def _range(parts: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
 from ..answer import document_in
 from ..base import Execution, Problem, Verdict, Verifier
@@ -89,8 +89,7 @@ class Code(Verifier):
         memory: int = 256,
         unsafe_local_exec: bool = False,
     ) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
-            raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
+        check_number("code: timeout", timeout, 0, 3600, above=True)
         if sys.platform == "win32":
             raise ValueError("code: programs can be run on Linux, or with unsafe_local_exec=True on macOS")
         if unsafe_local_exec:

@@ -16,11 +16,11 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
 from ..answer import document_in
 from ..base import Dialogue, Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import not_negative, require
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, ServerStep, Session
 from .world import SEEDS, WorldVerifier
@@ -84,8 +84,8 @@ class OpenEnv(WorldVerifier):
         self.turns = Turns(turns, self.longest, instead=partial(_not_shown, self.longest))
         self.answer_length = check_count("openenv: answer_length", answer_length, 1, 10**6)
         self.field, self.success_reward = field, success_reward
-        self.execution = replace(self.execution, timeout=float(not_negative("openenv", "timeout", timeout)))
-        self.patience = float(not_negative("openenv", "patience", patience))
+        self.execution = replace(self.execution, timeout=check_number("openenv: timeout", timeout, 0))
+        self.patience = check_number("openenv: patience", patience, 0)
         self.server, self._is_down = Server(url, self.execution.timeout), True
         self.form = ActionForm(self.server.schema())
         self._open: WeakSet[OpenEnvEpisode] = WeakSet()

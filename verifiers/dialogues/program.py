@@ -11,12 +11,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 
 from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, Verdict, Verifier
 from ..conversation import Message
 from ..function import as_verdict
-from ..plugins.arguments import not_negative
 from ..plugins.registry import find_verifier, register_verifier
 from .chat_client import OutOfBudgetError, offered
 from .program_run import SPENT, ProgramRun
@@ -74,7 +73,7 @@ class Program(Verifier):
         self.success_reward, self.alphabet = success_reward, alphabet
         self.reward_range = float(reward_range[0]), float(reward_range[1])
         self.least = min(max(0.0, self.reward_range[0]), self.reward_range[1])  # for no answer
-        self.execution = Execution(isolated=True, timeout=float(not_negative("program", "timeout", timeout)), slow=True)
+        self.execution = Execution(isolated=True, timeout=check_number("program: timeout", timeout, 0), slow=True)
         self._first: Mapping[str, Any] = {}  # tools and limits of the first problem
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,1 +1,1 @@
-"""The registry of verifiers by name; plugins, user code, optional packages, and checks of arguments."""
+"""The registry of verifiers by name; plugins, user code, and optional packages."""

@@ -1,19 +1,9 @@
-"""Checks of arguments, and of the optional packages of a verifier; a failed check is a ValueError of one line."""
+"""Optional packages of verifiers."""
 
 from __future__ import annotations
 
 import importlib
-from fractions import Fraction
 from typing import Any
-
-from rlenv._checks import in_one_line, is_number
-
-
-def not_negative(owner: str, name: str, value: Any) -> Fraction:
-    """Return a finite number of at least 0 as the exact fraction that its decimal digits mean."""
-    if not isinstance(value, (int, float)) or not is_number(value) or value < 0:
-        raise ValueError(f"{owner}: {name} must be a number of at least 0, got {in_one_line(value)}")
-    return Fraction(str(value))
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-from rlenv._checks import check_count
+from rlenv._checks import check_count, check_number
 from rlenv._loop import begin, runs_in
 
 from ..base import MiscountError, Problem, Reply, Verdict, Verifier, describe
@@ -50,16 +50,15 @@ class Isolated:
         workers = check_count("verifier_workers", available_cores() if workers is None else workers)
         memory_mb = check_count("verifier_memory_mb", MEMORY_MB if memory_mb is None else memory_mb)
         timeout = verifier.execution.timeout if timeout is None else timeout
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
-            raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")
+        timeout = check_number("verifier_timeout", timeout, 0, above=True)
         try:
             payload = cloudpickle.dumps((CODE, verifier))  # in this order: the modules first
         except Exception as error:  # whatever a user's object raises when it is pickled
             name = getattr(verifier, "name", type(verifier).__name__)  # of a reward function its own
             advice = "make it when it is first used, or pass verifier_workers=0"
             raise ValueError(f"{name} cannot be moved to worker processes: {error}; {advice}") from error
-        self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
-        self._workers = _Workers(payload, workers, self.timeout, memory_mb)
+        self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, timeout, memory_mb
+        self._workers = _Workers(payload, workers, timeout, memory_mb)
         self._finalizer = weakref.finalize(self, self._workers.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
