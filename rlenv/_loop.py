@@ -98,7 +98,7 @@ def in_threads(work: Callable[[G], T], given: Sequence[G], most: int) -> Iterato
     """Call a function that waits with each of some values, in so many threads at most; yield futures of its results.
 
     Neither an interrupt nor the end of the process waits for the threads, as it would for those of an executor. After
-    an error, the calls that its thread would have begun have the same one.
+    an error, the calls that have not begun have the same one.
     """
     from concurrent.futures import Future  # slow, as asyncio is
 
@@ -106,11 +106,15 @@ def in_threads(work: Callable[[G], T], given: Sequence[G], most: int) -> Iterato
     waiting = deque(asked)
 
     def call() -> None:
-        fault: BaseException | None = None
-        while waiting:
-            with suppress(IndexError):  # another thread has taken the last one
+        with suppress(IndexError):  # none is left
+            while True:
                 each, future = waiting.popleft()
-                fault = _resolve(future, work, each, fault)
+                try:
+                    future.set_result(work(each))
+                except BaseException as error:  # whatever it raises goes to who asked
+                    future.set_exception(error)
+                    while True:
+                        waiting.popleft()[1].set_exception(error)
 
     try:
         for _ in range(min(len(given), most)):
@@ -118,18 +122,6 @@ def in_threads(work: Callable[[G], T], given: Sequence[G], most: int) -> Iterato
         yield [future for _, future in asked]
     finally:
         waiting.clear()
-
-
-def _resolve(future: Future[T], work: Callable[[G], T], given: G, fault: BaseException | None) -> BaseException | None:
-    """Call a function for a future, unless there has been a fault; return the fault, if any."""
-    try:
-        if fault is not None:
-            raise fault
-        future.set_result(work(given))
-    except BaseException as error:  # whatever it raises goes to who asked
-        future.set_exception(error)
-        return error
-    return None
 
 
 def results(futures: Sequence[Future[T]], goes_on: Callable[[], bool]) -> list[T]:
