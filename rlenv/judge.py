@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.base import MiscountError, checked, describe, has_dialogues
 from rlenv.verifiers.conversation import Message
-from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers.dialogues import begin, reply_to
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -118,15 +118,16 @@ class Judge:
 
         Raises:
             ValueError: if a dialogue returns something else.
+            CancelledError: if `goes_on` returns False before they are there.
         """
         if not (out_of_budget or has_dialogues(self.verifier)):
             problems, completions = [each.problem for each in exchanges], [each.turns[-1] for each in exchanges]
             return [Reply(verdict=verdict) for verdict in self(problems, completions)]
         if self.pool is not None:
-            return self.wait_for(self.ask(exchanges, out_of_budget))
+            return results(self.ask(exchanges, out_of_budget), self.goes_on)
         if self.verifier.execution.waits and len(exchanges) > 1:
             with in_threads(lambda each: self._reply(each, out_of_budget), exchanges, MOST_THREADS) as futures:
-                return self.wait_for(futures)
+                return results(futures, self.goes_on)
         made, asked = [], monotonic()
         for exchange in exchanges:
             made.append(self._reply(exchange, out_of_budget))
@@ -136,18 +137,11 @@ class Judge:
                 asked = monotonic()
         return made
 
-    def wait_for(self, futures: Sequence[Future[Reply]]) -> list[Reply]:
-        """Return the results of futures.
-
-        Raises:
-            CancelledError: if `goes_on` returns False before they are there.
-        """
-        return results(futures, self.goes_on)
-
     def ask(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Future[Reply]]:
         """Have the worker processes make `replies`, and return at once."""
         assert self.pool is not None
-        return self.pool.ask([(each.problem, each.turns, out_of_budget) for each in exchanges])
+        end = [None] * out_of_budget
+        return self.pool.ask([(each.problem, [*each.turns, *end]) for each in exchanges])
 
     def close(self, exchange: Exchange) -> None:
         """Release the other side of a dialogue that is over or given up; where errors are flagged, warn of one."""
@@ -162,9 +156,7 @@ class Judge:
         try:
             if exchange.partner is None:
                 exchange.partner = begin(self.verifier, exchange.problem)
-            if out_of_budget:
-                return Reply(verdict=verdict_without_budget(exchange.partner))
-            return reply_to(exchange.partner, exchange.turns[-1])
+            return reply_to(exchange.partner, None if out_of_budget else exchange.turns[-1])
         except (Exception, SystemExit) as error:  # whatever a plugin raises
             return Reply(verdict=self._verdict_on(error))
 

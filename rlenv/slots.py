@@ -13,6 +13,7 @@ import numpy as np
 from rlenv.verifiers import Problem, Reply, Verdict
 from rlenv.verifiers.base import has_dialogues
 
+from ._loop import results
 from .judge import Exchange, Judge
 from .problems import Prompt
 from .turns import Answer, Responder, Turn, verdict_info
@@ -70,7 +71,7 @@ class LateReplies:
     def take(self, most: int) -> dict[int, tuple[Turn, Reply]]:
         """Wait for the oldest replies; return them with their turns."""
         keys = list(islice(self._asked, most))
-        answers = self.judge.wait_for([self._asked[key][1] for key in keys])
+        answers = results([self._asked[key][1] for key in keys], self.judge.goes_on)
         return {key: (self._asked.pop(key)[0], answer) for key, answer in zip(keys, answers, strict=True)}
 
 

@@ -10,7 +10,7 @@ import torch
 from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
 from rlenv.verifiers.base import checked, describe, has_dialogues, is_success
 from rlenv.verifiers.conversation import text_of
-from rlenv.verifiers.dialogues import begin, replay, verdict_without_budget
+from rlenv.verifiers.dialogues import begin, replay, reply_to
 
 TALK = [
     {"role": "system", "content": "Add."},
@@ -113,18 +113,18 @@ def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens
     assert len(closed) == 1
     chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
     with pytest.raises(ValueError, match="not deterministic"):
-        replay(chance, problem, ["", ""], False)
+        replay(chance, problem, ["", ""])
 
 
 @pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
 def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_nothing(low, high, least):
     verifier = Verifier()
     verifier.reward_range = (low, high)
-    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least, success=False)
+    assert reply_to(begin(verifier, Problem("?")), None).verdict == Verdict(least, success=False)
 
 
 def test_an_episode_that_runs_out_of_turns_is_no_success_however_little_is_enough():
     """Such as where each step costs 1."""
     guess, _ = saying(lambda turn: Reply("no", -1.0))
     guess.success_reward = -2.0
-    assert not is_success(guess, verdict_without_budget(begin(guess, Problem("?"))))
+    assert not is_success(guess, reply_to(begin(guess, Problem("?")), None).verdict)

@@ -123,10 +123,10 @@ def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
     program = Program(solve)
     pool = worker(program, 0.5 if solve is programs.sleeps else 30.0)
     said = [turn("2")]
-    (reply,) = (each.result(60) for each in pool.ask([(SUM, said, False)]))
+    (reply,) = (each.result(60) for each in pool.ask([(SUM, said)]))
     if reply.verdict is None:
         said[-1].reply = reply.content
-        (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")], False)]))
+        (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")])]))
     assert reply.verdict.status == status and all(word in reply.verdict.reason for word in words)
 
 
@@ -134,11 +134,11 @@ def test_worker_processes_repeat_the_program(worker):
     program = Program(agent)
     problem, pool = program.opened(SUM), worker(program)
     first, last = turn("calculator(1+1)", [CALL]), turn("2")
-    (reply,) = (each.result(60) for each in pool.ask([(problem, [first], False)]))
+    (reply,) = (each.result(60) for each in pool.ask([(problem, [first])]))
     first.reply = reply.content
-    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last], False)]))
+    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last])]))
     assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
-    (spent,) = (each.result(60) for each in pool.ask([(problem, [first], True)]))
+    (spent,) = (each.result(60) for each in pool.ask([(problem, [first, None])]))
     assert spent.verdict == Verdict(0.0, success=False)
 
 
@@ -150,7 +150,7 @@ def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
     pool, retired = worker(Program(solve, timeout=0.2)), []
     retire = pool._workers._retire
     monkeypatch.setattr(pool._workers, "_retire", lambda each: (retired.append(each), retire(each))[1])
-    (reply,) = (each.result(60) for each in pool.ask([(SUM, [turn("2")], False)]))
+    (reply,) = (each.result(60) for each in pool.ask([(SUM, [turn("2")])]))
     assert reply.verdict.status == "timeout" and eventually(lambda: retired)
 
 
@@ -196,7 +196,7 @@ def test_the_budget_ends_with_what_the_program_returns():
         playing = Program(solve).dialogue(SUM)
         assert playing.out_of_budget() == verdict
         playing.close()
-    replayed = replay(Program(agent, reward_range=(-2, -1)), SUM, [turn("", [CALL])], True)
+    replayed = replay(Program(agent, reward_range=(-2, -1)), SUM, [turn("", [CALL]), None])
     assert replayed.verdict == Verdict(-1.0, success=False)
 
 

@@ -23,7 +23,7 @@ from rlenv.verifiers.base import check_inputs, checked, right_turns
 from rlenv.verifiers.builtin import Program, RewardModel
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from rlenv.verifiers.code.harness import decode, encode
-from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers.dialogues import begin, reply_to
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.function import FunctionVerifier
 from rlenv.verifiers.lint.report import lint
@@ -121,7 +121,7 @@ def talk(dialogue=None, reply=None, last=None):
     talks = type("Talks", (Dialogue,), {"reply": lambda self, turn: reply, "out_of_budget": lambda self: last})()
     opens = type("Opens", (Verifier,), {"dialogue": lambda self, problem: dialogue or talks})()
     begun = begin(opens, Problem("?"))
-    reply_to(begun, "") if last is None else verdict_without_budget(begun)
+    reply_to(begun, "" if last is None else None)
 
 
 def reward_model(**arguments):

@@ -216,9 +216,9 @@ def test_a_replayed_dialogue_does_not_call_again():
         return "ok"
 
     around = WithTools(Asking(), [tell])
-    assert replay(around, PROBLEM, ["tell(a)", "4", "tell(b)"], False).content[0]["content"] == "ok"
-    assert replay(around, PROBLEM, ["tell(c)", "4", "6"], False).verdict.reward == 1
-    assert replay(around, PROBLEM, ["4", "tell(d)"], True).verdict.reward == 0
+    assert replay(around, PROBLEM, ["tell(a)", "4", "tell(b)"]).content[0]["content"] == "ok"
+    assert replay(around, PROBLEM, ["tell(c)", "4", "6"]).verdict.reward == 1
+    assert replay(around, PROBLEM, ["4", "tell(d)", None]).verdict.reward == 0
     assert heard == ["b"]
 
 
@@ -226,7 +226,7 @@ def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
     pool = Isolated(WithTools(Asking(), [add, fail]), workers=1, timeout=0.5)
     request.addfinalizer(pool.close)
     turns = ["fail(kill)", "add(1)", "fail(hang)", "fail(exit)", "add(2)"]
-    futures = pool.ask([*((PROBLEM, ["4", turn], False) for turn in turns), (Problem("", "kill"), ["4", "6"], False)])
+    futures = pool.ask([*((PROBLEM, ["4", turn]) for turn in turns), (Problem("", "kill"), ["4", "6"])])
     *replies, lost = [future.result() for future in futures]
     assert lost.verdict.status == "error", "the verifier's own end is not a tool's"
     assert [reply.verdict for reply in replies] == [None] * 5

@@ -110,8 +110,8 @@ def test_functions_beside_it_and_names_in_a_file(monkeypatch):
             make_verifier(spec)
     made = make_verifier(f"{file}:Numbers")
     problem, pool = made.sample(random.Random(0)), isolate(made, workers=1)
-    (future,) = pool.ask([(problem, ["guess(5)", "done"], False)])
-    assert future.result() == replay(made, problem, ["guess(5)", "done"], False)
+    (future,) = pool.ask([(problem, ["guess(5)", "done"])])
+    assert future.result() == replay(made, problem, ["guess(5)", "done"])
     pool.close()
 
 
@@ -252,7 +252,7 @@ def test_an_environment_of_a_module_in_this_folder_plays_also_in_worker_processe
         verifier = make_verifier("gym:game_of_this_folder:Seven-v0")
         pool = isolate(verifier, 1)
         problem = verifier.sample(random.Random(0))
-        assert pool.ask([(problem, ["7"], False)])[0].result().verdict.reward == 1.0
+        assert pool.ask([(problem, ["7"])])[0].result().verdict.reward == 1.0
         pool.close()
     finally:
         gymnasium.registry.pop("Seven-v0", None)

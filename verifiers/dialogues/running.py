@@ -40,25 +40,18 @@ def begin(verifier: Verifier, problem: Problem) -> Dialogue:
     return returned(verifier, "dialogue", made, Dialogue, "a Dialogue or None")
 
 
-def reply_to(dialogue: Dialogue, turn: str) -> Reply:
-    """Return the reply to a turn.
+def reply_to(dialogue: Dialogue, turn: str | None) -> Reply:
+    """Return the reply to a turn; to None, which stands for the end of turns or context, the verdict.
 
     Raises:
         ValueError: if it is not a Reply, or its verdict is something else.
     """
+    if turn is None:
+        return Reply(verdict=returned(dialogue, "out_of_budget", dialogue.out_of_budget(), Verdict, "a Verdict"))
     reply = returned(dialogue, "reply", dialogue.reply(turn), Reply, "a Reply")
     if reply.verdict is not None and not isinstance(reply.verdict, Verdict):
         raise ValueError(f"the verdict of a Reply must be a Verdict or None, got {reply.verdict!r:.60}")
     return reply
-
-
-def verdict_without_budget(dialogue: Dialogue) -> Verdict:
-    """Return the verdict on an episode whose turns or context ran out.
-
-    Raises:
-        ValueError: if the dialogue returns something else.
-    """
-    return returned(dialogue, "out_of_budget", dialogue.out_of_budget(), Verdict, "a Verdict")
 
 
 def check_replays(verifier: Verifier, problem: Problem) -> None:
@@ -77,16 +70,15 @@ def _must_be_deterministic(dialogue: Dialogue) -> None:
         raise ValueError(f"{name} is not deterministic, which worker processes need; use verifier_workers=0")
 
 
-def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool) -> Reply:
-    """Return the reply to the last of these turns, or the verdict after it, from a dialogue that begins anew.
+def replay(verifier: Verifier, problem: Problem, turns: Sequence[str | None]) -> Reply:
+    """Return the reply to the last of these turns, from a dialogue that begins anew; see `reply_to`.
 
     Raises:
         ValueError: for a dialogue that cannot be replayed.
     """
     with closing(begin(verifier, problem)) as dialogue:
         _must_be_deterministic(dialogue)
-        for turn in turns if out_of_budget else turns[:-1]:
+        *past, last = turns
+        for turn in past:
             dialogue.recall(turn)
-        if out_of_budget:
-            return Reply(verdict=verdict_without_budget(dialogue))
-        return reply_to(dialogue, turns[-1])
+        return reply_to(dialogue, last)

@@ -65,15 +65,15 @@ def _limit(memory_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
 
 
-def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dict[str, object]:
-    """Return the verdict on a completion, or the reply to the last turn of a dialogue, as plain data."""
-    if not out_of_budget:
+def _answer(verifier: Any, problem: Any, said: Any) -> dict[str, object]:
+    """Return the verdict on a completion, or the reply to the last of a dialogue's turns, as plain data."""
+    if isinstance(said, str):
         from ..base import checked
 
         return _plain(*checked(verifier, verifier.verify_batch([problem], [said]), 1))
     from ..dialogues import replay
 
-    reply = replay(verifier, problem, said, *out_of_budget)
+    reply = replay(verifier, problem, said)
     verdict = None if reply.verdict is None else _plain(reply.verdict)
     counts = {name: int(count) for name, count in reply.counts.items()}
     return {"content": reply.content, "reward": float(reply.reward), "verdict": verdict, "counts": counts}

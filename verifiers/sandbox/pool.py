@@ -80,17 +80,17 @@ class Isolated:
         """Judge many completions, in order."""
         return [future.result() for future in self.submit(problems, completions)]
 
-    def ask(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Future[Reply]]:
-        """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
+    def ask(self, asked: Sequence[tuple[Problem, Sequence[str | None]]]) -> list[Future[Reply]]:
+        """Have the workers reply to the last turns of dialogues, and return at once; see `submit` and `reply_to`.
 
         Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
         that fails there is the verifier's (`Turns.instead`), else a verdict that says how, as for a completion.
 
         Args:
-            asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
+            asked: of each dialogue the problem and its turns so far, of which the last may be None.
         """
-        questions = [(problem, tuple(turns), out) for problem, turns, out in asked]
-        return [self._workers.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
+        questions = [(problem, tuple(turns)) for problem, turns in asked]
+        return [self._workers.submit(each, partial(_reply, self.verifier, each[1][-1])) for each in questions]
 
     def close(self) -> None:
         """Kill the workers; verdicts that are still being waited for get the status "error"."""
@@ -191,11 +191,9 @@ def _verdict(answer: dict[str, Any]) -> Verdict:
     return Verdict(**{"reward": 0.0, **answer})
 
 
-def _reply(
-    verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool, answer: dict[str, Any]
-) -> Reply:
+def _reply(verifier: Verifier, turn: str | None, answer: dict[str, Any]) -> Reply:
     if "status" in answer:  # it failed
-        other = None if out_of_budget else verifier.turns.in_place(turns[-1], answer["reason"])
+        other = None if turn is None else verifier.turns.in_place(turn, answer["reason"])
         return Reply(verdict=_verdict(answer)) if other is None else other
     verdict = answer.pop("verdict")
     return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
