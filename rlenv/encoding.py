@@ -18,7 +18,6 @@ from rlenv.verifiers.base import CALLED, CARRIED, Completion, checked_problem, h
 from rlenv.verifiers.conversation import as_messages, last_of, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
-from rlenv.verifiers.wrapping import makes_problems
 
 from .chat import Chat, control_tokens, written_calls
 from .encoder import BLOCK, CUT, STOP, STRING, Encoder
@@ -65,8 +64,6 @@ class Encoding:
         self.tokenizer, self.verifier, self.listed = tokenizer, verifier, listed
         if form.ask and not verifier.request:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
-        if listed is None and not makes_problems(verifier):
-            raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
         chat, request = Chat(tokenizer, form.system_prompt, verifier.turns.tools), verifier.request if form.ask else ""
         self.encoder = Encoder(tokenizer, chat, form.chats_texts, request, form.cue or "")
         self.stop_token_ids = stop_token_ids(tokenizer, self.encoder.end_of_turn, form.stop_tokens)

@@ -13,7 +13,6 @@ from typing import Any
 from rlenv.verifiers import Problem, Reply, Verdict, Verifier, isolate
 from rlenv.verifiers.base import in_range
 from rlenv.verifiers.dialogues import opened
-from rlenv.verifiers.wrapping import makes_problems
 
 from .judge import Exchange, Judge
 
@@ -47,8 +46,6 @@ class Posed:
         rng = random.Random(seed)
         if self.problems:
             return opened(self.verifier, [rng.choice(self.problems)])[0]
-        if not makes_problems(self.verifier):
-            raise ValueError(f"{type(self.verifier).__name__} makes no problems: pass problems (--problems FILE)")
         if level is not None and not (isinstance(level, int) and 1 <= level <= self.verifier.levels):
             raise ValueError(f"level must be a whole number from 1 to {self.verifier.levels}, got {level!r:.40}")
         with self._lock:

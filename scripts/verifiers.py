@@ -97,7 +97,7 @@ def show(
 
     verifier = make_verifier(name, **config.verifier_kwargs)
     problems = list(opened(verifier, list(islice(from_file(config) or (), count))))
-    rows = verdicts_on(verifier, problems or some_problems(verifier, name, count, seed), completions)
+    rows = verdicts_on(verifier, problems or some_problems(verifier, count, seed), completions)
     if as_json:
         click.echo(json.dumps(rows))
         return

@@ -267,6 +267,10 @@ class Probes:
     wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+class NoProblemsError(NotImplementedError, ValueError):
+    """A verifier makes no problems, and there are none of a list."""
+
+
 class Poser:
     """Poses problems: the half of a verifier that comes before a completion.
 
@@ -287,7 +291,7 @@ class Poser:
     def sample(self, rng: random.Random) -> Problem:
         """Return a random problem, which depends on `rng` only; override it, or `sample_at`, unless they are listed."""
         if type(self).sample_at is Poser.sample_at:
-            raise NotImplementedError(f"{type(self).__name__} does not make problems: pass problems=[...]")
+            raise NoProblemsError(f"{type(self).__name__} does not make problems: pass problems (--problems FILE)")
         return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:
@@ -296,8 +300,7 @@ class Poser:
 
     def examples(self) -> list[Problem]:
         """Return problems to show and to lint the verifier with; override it if `sample` is not implemented."""
-        rng = random.Random(0)
-        return [self.sample_at(rng, 1 + index % self.levels) for index in range(16)]
+        return sample_each(self, [random.Random(0)] * 16)
 
     def dialogue(self, problem: Problem) -> Dialogue | None:
         """Return the other side of an episode in which the environment answers; None for one completion, then judged.
@@ -465,22 +468,22 @@ def split_key_of(poser: Poser, problem: Problem) -> str:
     return returned(poser, "split_key", poser.split_key(problem), str, "a text", ": return str(...)")
 
 
+def checked_problem(poser: Poser, made: Any) -> Problem:
+    """Return the problem that `sample` has made; a ValueError for anything else."""
+    return returned(poser, "sample", made, Problem, "a Problem(prompt, answer)")
+
+
+def sample_each(poser: Poser, generators: Sequence[random.Random]) -> list[Problem]:
+    """Return a problem from each of these generators, of all levels in turn."""
+    levels = (1 + index % poser.levels for index in range(len(generators)))
+    return [checked_problem(poser, poser.sample_at(*each)) for each in zip(generators, levels, strict=True)]
+
+
 class MiscountError(ValueError):
     """A batch with more or fewer rewards or verdicts than completions, which cannot be matched to each other.
 
     Unlike a verifier's own exceptions, it never becomes a verdict: it is raised where the verdicts are requested.
     """
-
-
-def checked_problem(verifier: Any, made: Any) -> Problem:
-    """Return the problem that a verifier's `sample` has made.
-
-    Raises:
-        ValueError: if it is something else.
-    """
-    if not isinstance(made, Problem):
-        raise ValueError(f"{type(verifier).__name__}: sample must return a Problem(prompt, answer), got {made!r:.100}")
-    return made
 
 
 def checked(verifier: Scorer, verdicts: object, count: int) -> list[Verdict]:

@@ -20,14 +20,15 @@ from rlenv._status import VERIFIER_FAILED
 from ..base import (
     CARRIED,
     Completion,
+    NoProblemsError,
     Problem,
     Verdict,
     Verifier,
     check_inputs,
     checked,
-    checked_problem,
     describe,
     is_success,
+    sample_each,
     split_key_of,
 )
 from ..conversation import last_of
@@ -92,18 +93,6 @@ class Report:
         return {**asdict(self), "passed": self.passed}
 
 
-class NoProblemsError(ValueError):
-    """The verifier cannot be tried without problems."""
-
-
-def examples(verifier: Verifier, name: str) -> list[Problem]:
-    """Return a verifier's example problems; NoProblemsError if it has none."""
-    try:
-        return verifier.examples()
-    except NotImplementedError as error:
-        raise NoProblemsError(f"verifier {name} makes no problems: pass --problems FILE") from error
-
-
 def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: str = "") -> Report:
     """Check a verifier against the rules in `RULES`.
 
@@ -120,7 +109,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     """
     report = Report(name or type(verifier).__name__)
     try:
-        chosen = list(examples(verifier, report.verifier) if problems is None else problems)
+        chosen = list(verifier.examples() if problems is None else problems)
         check_inputs(verifier, chosen)
         sampled = _sampled(verifier) if problems is None else []
         cases = cases_of(verifier, chosen, sampled)
@@ -348,10 +337,9 @@ def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Bro
 def _sampled(verifier: Verifier) -> list[Problem]:
     """Return some problems of each level; empty if the verifier does not make problems."""
     try:
-        made = [verifier.sample_at(random.Random(seed), 1 + seed % verifier.levels) for seed in range(SAMPLED)]
+        return sample_each(verifier, [random.Random(seed) for seed in range(SAMPLED)])
     except NotImplementedError:
         return []
-    return [checked_problem(verifier, each) for each in made]
 
 
 def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[BrokenRule]:

@@ -8,12 +8,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import Problem, Verifier, checked_problem, demonstration_of, is_success
+from ..base import Problem, Verifier, demonstration_of, is_success, sample_each
 from ..function import FunctionVerifier
 from ..isolation import isolate
 from ..plugins.registry import find_verifier, hidden_plugins, list_verifiers, verifier_origin
 from .attacks import Case, wrong_cases
-from .report import examples, verdicts_of
+from .report import verdicts_of
 
 
 def summaries() -> list[dict[str, str]]:
@@ -31,14 +31,12 @@ def summaries() -> list[dict[str, str]]:
     return rows + hidden_plugins()
 
 
-def some_problems(verifier: Verifier, name: str, count: int, seed: int) -> list[Problem]:
-    """Return problems that the verifier poses, of all its levels; else the examples of the verifier of this name."""
-    rng = random.Random(seed)
+def some_problems(verifier: Verifier, count: int, seed: int) -> list[Problem]:
+    """Return problems that the verifier poses, of all its levels; else its examples."""
     try:
-        made = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
-        return [checked_problem(verifier, each) for each in made]
+        return sample_each(verifier, [random.Random(seed)] * count)
     except NotImplementedError:
-        return examples(verifier, name)[:count]
+        return verifier.examples()[:count]
 
 
 def verdicts_on(verifier: Verifier, problems: Sequence[Problem], completions: Sequence[str]) -> list[dict[str, Any]]:
