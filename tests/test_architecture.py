@@ -65,7 +65,7 @@ DOORS = {  # modules above a file that it names in a text: they are optional, or
     "agents/policies/make.py": {"rlenv.agents.language.policy", "rlenv.agents.language.vocabulary"},
     "agents/training/loop.py": {"rlenv.agents.engines.player"},
     "agents/training/settings.py": {"rlenv.agents.engines.player"},
-    "verifiers/conversation.py": {"rlenv.encoder"},
+    "verifiers/builtin/reward_model.py": {"rlenv.encoder"},
     "verifiers/dialogues/chat_client.py": {"rlenv.chat_server"},
     "verifiers/dialogues/toolbox.py": {"rlenv.verifiers.code.tool", "rlenv.verifiers.dialogues.calculator"},
 }

@@ -59,7 +59,7 @@ class Verdict:
     success: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", _reward("a verdict's reward", self.reward))
+        object.__setattr__(self, "reward", as_reward("a verdict's reward", self.reward))
         try:
             _ = [float(value) for value in self.parts.values()]
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
@@ -94,7 +94,7 @@ class Reply:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", _reward("a reply's reward", self.reward))
+        object.__setattr__(self, "reward", as_reward("a reply's reward", self.reward))
         for name, count in self.counts.items():
             if not isinstance(name, str) or name in INFOS or type(count) is not int:
                 allowed = f"whole numbers by names other than {', '.join(INFOS)}"
@@ -169,7 +169,7 @@ def as_number(value: Any) -> float:
     return float(None if isinstance(value, (str, bytes)) else value)  # type: ignore[arg-type]
 
 
-def _reward(what: str, value: Any) -> float:
+def as_reward(what: str, value: Any) -> float:
     """Return a reward as a float.
 
     Raises:

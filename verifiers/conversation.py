@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -113,14 +112,6 @@ def with_request(prompt: PromptText, request: str) -> PromptText:
 
 def _is_in_words(text: str) -> bool:
     return sum(map(str.isalpha, text)) >= WORDS
-
-
-def make_encoder(tokenizer: Any) -> Any:
-    """Return the environment's encoder of conversations with a tokenizer's chat template.
-
-    It has `answered(prompts, answers)`, which returns the tokens of each.
-    """
-    return import_module("rlenv.encoder").Encoder(tokenizer)  # which imports torch
 
 
 def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[str, Sequence[str]] = MORE) -> Message:

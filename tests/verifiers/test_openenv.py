@@ -96,7 +96,7 @@ def test_a_copy_goes_on_in_a_session_of_its_own_and_a_lost_session_is_repeated(s
         ("crash", [], "error", "the server says EXECUTION_ERROR: division by zero"),
         ("x", ["nonsense"], "error", "the server's message cannot be read: 'nonsense'"),
         ("x", ['{"type": "observation", "data": {}}'], "error", "the server answers without an observation: {}"),
-        ("x", [DATA % f'{{"observation": {{}}, "reward": {"9" * 400}}}'], "error", "reward is not a finite number"),
+        ("x", [DATA % f'{{"observation": {{}}, "reward": {"9" * 400}}}'], "error", "reward must be a finite number"),
         ("x", [DATA % ("[" * 100_000)], "error", "cannot be read"),
     ],
 )

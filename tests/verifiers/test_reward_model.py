@@ -140,7 +140,7 @@ def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_numb
         verifier.model.score.weight.fill_(math.nan)
     verdict = verifier.verify(PROBLEMS[0], "3")
     assert (verdict.status, verdict.reward) == ("error", 0.0)
-    assert "the reward model's output is nan" in verdict.reason
+    assert "the reward model returned nan" in verdict.reason
 
 
 @pytest.mark.parametrize("config", [BertConfig, RobertaConfig])

@@ -264,7 +264,7 @@ def test_an_environment_of_a_module_in_this_folder_plays_also_in_worker_processe
     [
         ("reset", "7", r"gym:Count-v0: reset must return the tuple \(observation, info\), got '7'"),
         ("step", ("7", 0.5, True, {}), r"gym:Count-v0: step must return the tuple \(observation, reward, terminated"),
-        ("step", ("7", "0.5", True, False, {}), "gym:Count-v0: step returned the reward '0.5'; it must be a number"),
+        ("step", ("7", "0.5", True, False, {}), "gym:Count-v0: the reward of step must be a finite number"),
     ],
 )
 def test_what_a_broken_environment_returns_is_said_with_its_method(libraries, monkeypatch, method, returned, said):

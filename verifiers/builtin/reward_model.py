@@ -7,13 +7,14 @@ import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rlenv._checks import check_count, check_flag, check_number, first_line
 
 from ..base import Execution, Problem, Verdict, Verifier
-from ..conversation import make_encoder
+from ..function import as_verdict
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 
@@ -74,7 +75,7 @@ class RewardModel(Verifier):
         self._pad = self._padding()
         self._context = _context_of(self.model)
         self.chat = self._reads_chat(chat)
-        self._encoder: Any = make_encoder(self.tokenizer) if self.chat else None
+        self._encoder: Any = import_module("rlenv.encoder").Encoder(self.tokenizer) if self.chat else None
         labels = self.model.config.num_labels
         self.label = labels - 1 if label is None else check_count("reward_model: label", label, 0, labels - 1)
         self.is_probability = labels > 1
@@ -89,7 +90,8 @@ class RewardModel(Verifier):
         verdicts: dict[int, Verdict] = {}
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            verdicts |= zip(rows, map(_verdict, self._rewards([texts[row] for row in rows])), strict=True)
+            rewards = self._rewards([texts[row] for row in rows])
+            verdicts |= zip(rows, (as_verdict("the reward model", reward) for reward in rewards), strict=True)
         return [verdicts[index] for index in range(len(texts))]
 
     def _tokens(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[list[int]]:
@@ -139,12 +141,6 @@ class RewardModel(Verifier):
 def _unicode(text: str) -> str:
     """Return a text without halves of surrogate pairs, which tokenizers reject."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _verdict(reward: float) -> Verdict:
-    if math.isfinite(reward):
-        return Verdict(reward)
-    return Verdict(0.0, status="error", reason=f"the reward model's output is {reward}")
 
 
 def _model_folder(model: Any) -> Any:

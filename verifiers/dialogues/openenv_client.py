@@ -19,7 +19,7 @@ from rlenv._checks import first_line
 from rlenv._http import ask, bearer, is_address, is_loopback, printable
 from rlenv._status import Status
 
-from ..base import MAX_REWARD
+from ..base import as_reward
 from ..plugins.arguments import require
 
 TOKEN = "OPENENV_TOKEN"  # the environment variable whose value is sent as the bearer token, if any
@@ -66,12 +66,11 @@ class ServerStep:
         if not isinstance(observation, dict):
             raise ServerError(f"the server answers without an observation: {data!r:.100}")
         reward = data.get("reward")
-        if not (reward is None or isinstance(reward, (bool, int, float))):
-            raise ServerError(f"the server's reward is not a number: {reward!r:.60}")
-        reward = 0.0 if reward is None else reward
-        if not abs(reward) <= MAX_REWARD:
-            raise ServerError(f"the server's reward is not a finite number in float32: {reward!r:.60}")
-        return cls(observation, float(reward), data.get("done") is True)
+        try:
+            reward = as_reward("the server's reward", 0.0 if reward is None else reward)
+        except ValueError as error:
+            raise ServerError(str(error)) from error
+        return cls(observation, reward, data.get("done") is True)
 
 
 class Server:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlenv._checks import check_choice, check_count, first_line
 
-from ..base import Execution, Reply, Turns, Verdict
+from ..base import Execution, Reply, Turns, Verdict, as_reward
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier, require_trust
 from ..plugins.user_code import import_user_module
@@ -77,11 +77,7 @@ class Stepping(Playing):
     def reply(self, turn: str) -> Reply:
         with self.randomness():
             observation, reward, terminated, truncated, _ = self._parts("step", STEP, self.env.step(turn))
-        if isinstance(reward, (str, bytes)):
-            raise ValueError(f"{self.world.name}: step returned the reward {reward!r:.60}; it must be a number")
-        reward = float(reward)
-        if not math.isfinite(reward):
-            raise ValueError(f"{self.world.name} returned the reward {reward}")
+        reward = as_reward(f"{self.world.name}: the reward of step", reward)
         self.total += reward
         if terminated or truncated:  # the verdict has the whole return, so that it decides what is a success
             return Reply(reward=reward - self.total, verdict=Verdict(self.total))
