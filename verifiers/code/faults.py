@@ -9,19 +9,8 @@ from .cases import CallCase, InputCase
 from .harness import decode
 
 
-def fault_of(test: CallCase | InputCase, line: bytes | None, outcome: Outcome) -> str:
-    """Return the fault of a program.
-
-    Args:
-        test: that it fails.
-        line: that reports the call; None without one.
-        outcome: of the run.
-    """
-    return _of_call(test, line, outcome) if isinstance(test, CallCase) else _of_case(test, outcome)
-
-
-def _of_call(call: CallCase, line: bytes | None, outcome: Outcome) -> str:
-    """Return the fault of a call that fails."""
+def fault_of_call(call: CallCase, line: bytes | None, outcome: Outcome) -> str:
+    """Return the fault of a call that fails, given the line that reports it, if any, and the run."""
     if line is None:
         return f"the program {_end_of(outcome) or 'ended before it was called'}"
     named = [f"{key}={value!r}" for key, value in call.keywords.items()]
@@ -30,7 +19,7 @@ def _of_call(call: CallCase, line: bytes | None, outcome: Outcome) -> str:
     return f"{shown} {_returned(line) or _end_of(outcome, f'{call.function}: ') or 'failed'}"
 
 
-def _of_case(case: InputCase, outcome: Outcome) -> str:
+def fault_of_case(case: InputCase, outcome: Outcome) -> str:
     """Return the fault of an input for which a program prints something else."""
     printed = outcome.output.decode("utf-8", "replace").rstrip()
     return f"for the input {case.input!a:.80} it {_end_of(outcome) or f'printed {printed!a:.100}'}"

@@ -19,10 +19,10 @@ from ..answer import document_in
 from ..base import Execution, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier, require_trust
 from ..problem import examples_beside
-from ..sandbox.run import Outcome, ProgramLimits, SandboxError, run, unavailable
+from ..sandbox.run import ProgramLimits, SandboxError, run, unavailable
 from . import harness
 from .cases import CallCase, InputCase, read_tests
-from .faults import fault_of
+from .faults import fault_of_call, fault_of_case
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
 _SCRIPT = """\
@@ -114,16 +114,16 @@ class Code(Verifier):
         program = program_of(problem, completion)
         if not program:
             return Verdict(0.0, reason="there is no program")
-        passed, faults = 0, []
+        faults = []
         try:
-            for test, right, came, outcome in self.tried(tests, program):
-                passed += right
-                faults += [] if right else [fault_of(test, came, outcome)]
-                if faults and not self.partial:
+            for fault in self.faults(tests, program):
+                faults.append(fault)
+                if fault and not self.partial:
                     break
         except SandboxError as error:
             return Verdict(0.0, status="error", reason=f"sandbox: {error}")
-        return Verdict(passed / len(tests) if self.partial else float(not faults), reason=next(iter(faults), ""))
+        share = faults.count("") / len(tests)
+        return Verdict(share if self.partial else float(share == 1), reason=next(filter(None, faults), ""))
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Run many completions, one per processor at a time."""
@@ -131,10 +131,8 @@ class Code(Verifier):
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
             return list(pool.map(lambda pair: self.verify(*pair), pairs))
 
-    def tried(
-        self, tests: list[CallCase] | list[InputCase], program: str
-    ) -> Iterator[tuple[CallCase | InputCase, bool, bytes | None, Outcome]]:
-        """Yield each test, whether a program passes it, the program's line for it, and the outcome of that run.
+    def faults(self, tests: list[CallCase] | list[InputCase], program: str) -> Iterator[str]:
+        """Yield the fault of a program at each test, empty if it passes.
 
         The calls share a run (see `harness`), a case has its own, which begins when it is asked for.
         """
@@ -144,12 +142,12 @@ class Code(Verifier):
             outcome = run({"main.py": _HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
             lines: list[bytes | None] = [*outcome.output.split(b"\n")[:-1], *[None] * len(calls)]
             for call, line in zip(calls, lines, strict=False):
-                yield call, call.is_passed_by(line), line, outcome
+                yield "" if call.is_passed_by(line) else fault_of_call(call, line, outcome)
         for case in (test for test in tests if isinstance(test, InputCase)):
             files = {"main.py": _SCRIPT, "solution.py": program}
             outcome = run(files, case.input.encode(), self._limits, self.isolating)
             right = outcome.ended == "itself" and case.is_passed_by(outcome.output)
-            yield case, right, outcome.output, outcome
+            yield "" if right else fault_of_case(case, outcome)
 
 
 def program_of(problem: Problem, completion: str) -> str:
