@@ -24,14 +24,12 @@ from .forms import ProblemFile
 from .rows import (
     MappedRows,
     Row,
-    check_any,
     columns_of,
     digest_of,
     hash_text,
     made_of,
     no_column,
     read_rows,
-    split_rows,
 )
 
 SPLITS = ("train", "test")
@@ -211,15 +209,9 @@ def load_problems(
         isinstance(name, str) for pair in (columns or {}).items() for name in pair
     ):
         raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
-    rows: Sequence[tuple[str, Any]]
-    if isinstance(path, str) and path.startswith("hf:"):
-        from . import hub  # for these alone
-
-        rows = split_rows(hub.load(path), path)
-        check_any(path, rows)
-    else:
+    if not (isinstance(path, str) and path.startswith("hf:")):
         path = Path(path)
-        rows = read_rows(path)
+    rows = read_rows(path)
     names = _names(path, columns_of(rows), dict(columns or {}), prompt_template, [name for _, name in fields if name])
     content = rows.fingerprint if isinstance(rows, MappedRows) and isinstance(path, str) else digest_of(Path(path))
     digest = hash_text(f"{content}{names}{prompt_template}")

@@ -25,8 +25,8 @@ SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 BLOCK = 1000  # mapped rows in memory at once
 
 
-def read_rows(path: Path) -> Sequence[PlacedRow]:
-    """Return the rows of a file or folder in order, each with its place, such as "line 3".
+def read_rows(path: str | Path) -> Sequence[PlacedRow]:
+    """Return the rows of a file, a folder, or a data set "hf:NAME" in order, each with its place, such as "line 3".
 
     A row that cannot be read is an error that says why.
 
@@ -34,16 +34,16 @@ def read_rows(path: Path) -> Sequence[PlacedRow]:
         ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty, and for a pipe or
             device.
     """
-    found = _reader_of(path)(path)
+    if isinstance(path, Path):
+        found = _reader_of(path)(path)
+    else:
+        from . import hub  # for these alone
+
+        found = _of_splits(hub.load(path), path)
     rows = found if isinstance(found, MappedRows) else list(found)
-    check_any(path, rows)
-    return rows
-
-
-def check_any(path: str | Path, rows: Sequence[PlacedRow]) -> None:
-    """Refuse a file or data set without rows."""
     if not len(rows):
         raise ValueError(f"{str(path)!r} has no rows")
+    return rows
 
 
 def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
@@ -257,10 +257,10 @@ def _read_datasets(path: Path) -> MappedRows:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
-    return split_rows(saved, path)
+    return _of_splits(saved, path)
 
 
-def split_rows(found: Any, path: str | Path) -> MappedRows:
+def _of_splits(found: Any, path: str | Path) -> MappedRows:
     """Return the rows of a data set, with the column `split` if it has several that a problem may name.
 
     Others, as the examples for prompts of MBPP, are left out beside these; a single one says nothing about its rows.

@@ -12,7 +12,7 @@ from rlenv.verifiers.conversation import ROLES
 
 from .chat import read_template
 from .forms import Form
-from .problems import Problems, hash_of, side_of, turns_of
+from .problems import Problems, turns_of
 from .stream import ProblemStream
 from .tokenizer import load_tokenizer, train_tokenizer, trained_size
 
@@ -66,13 +66,8 @@ def _alphabet(verifier: Poser, listed: Problems | None, further: Iterable[str]) 
 
 def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
-
-    def is_train(problem: Problem) -> bool:
-        key = hash_of(verifier.split_key(problem))
-        return side_of(problem.metadata.get("split"), key, test_fraction) == "train"
-
-    stream = ProblemStream(verifier, "train", test_fraction)
-    for problem in map(stream.__getitem__, range(SAMPLED)) if listed is None else filter(is_train, listed):
+    stream = ProblemStream(verifier, "train", test_fraction, listed)
+    for problem in stream.listed or map(stream.__getitem__, range(SAMPLED)):
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
 
