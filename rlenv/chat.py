@@ -228,7 +228,9 @@ class Chat:
                 add_generation_prompt=generation,
             )
         except Exception as error:  # whatever a template raises
-            raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
+            roles = ", ".join(message["role"] for message in messages)
+            what = f"a conversation of the roles {roles}: {first_line(error)}"
+            raise ValueError(f"the chat template cannot render {what}") from error
 
 
 def schema(function: Callable[..., Any]) -> dict[str, Any]:
@@ -352,7 +354,3 @@ def _stand_ins(messages: Sequence[Message]) -> list[Message]:
 
 def _joined(skeleton: Sequence[str | int], contents: Sequence[str]) -> str:
     return "".join(contents[part] if isinstance(part, int) else part for part in skeleton)
-
-
-def _roles(messages: Sequence[Message]) -> str:
-    return "a conversation of the roles " + ", ".join(message["role"] for message in messages)

@@ -108,7 +108,7 @@ class Slots:
         # Dialogues say with a verdict that an episode is over: it cannot come later.
         if has_dialogues(judge.verifier):
             self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
-        elif late_verdicts and LateVerdicts.help(judge):
+        elif late_verdicts and (judge.pool is not None or judge.verifier.execution.prefers_batches):
             self.verdicts = LateVerdicts(judge, record)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
@@ -233,11 +233,6 @@ class LateVerdicts:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["judge"], state["record"])  # type: ignore[misc]
         self.submit([problem for problem, _ in state["kept"]], [text for _, text in state["kept"]])
-
-    @staticmethod
-    def help(judge: Judge) -> bool:
-        """Tell whether late verdicts save time."""
-        return judge.pool is not None or judge.verifier.execution.prefers_batches
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
         """Have completions judged, now or in a batch; return the futures, and keep them for a stream that counts."""

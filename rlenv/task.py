@@ -89,11 +89,6 @@ class TextGenTask:
             "part_weights": dict(self.verifier.part_weights),
         }
 
-    @property
-    def level(self) -> int | None:
-        """The newest level of difficulty of the curriculum; None without a curriculum."""
-        return None if self.stream.curriculum is None else self.stream.curriculum.level
-
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
         self.stream.begin(int(rng.integers(2**62)))

@@ -118,7 +118,9 @@ class _Playing:
         Raises:
             ValueError: for a row that says nothing of a problem.
         """
-        self._close()
+        if self._episode is not None:
+            self._episode.close()
+        self._episode = None
         if problem_seed is None and not text_of(prompt).strip():
             raise ValueError(f"the dataset needs a column {SEED!r}: take rlenv.trl.rows(verifier, count)")
         row = {"answer": answer, **columns, **({} if problem_seed is None else {SEED: problem_seed})}
@@ -149,11 +151,6 @@ class _Playing:
         if episode.verdict is not None:
             _warn_of(type(self).__name__, [episode.verdict])
         return episode.reward
-
-    def _close(self) -> None:
-        if self._episode is not None:
-            self._episode.close()
-        self._episode = None
 
 
 def _warn_of(name: str, verdicts: Sequence[Verdict]) -> None:

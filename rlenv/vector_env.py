@@ -246,10 +246,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return self._picture.frame([*read, *after], len(read), *self._outcomes[row])
         return f"{text}│{self.task.encoding.shown([after])[0]}"
 
-    def _generated(self, row: int) -> list[int]:
-        """Return the tokens of a slot's turn so far, of which a completion is one."""
-        return self._completions[row, : self._taken[row]].tolist()
-
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
 
@@ -317,8 +313,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken[rows] += 1
         ended = acts & (tokens[:, None] == self._stops).any(axis=1)
         if encoding.stop_strings:
-            asked = np.flatnonzero(acts & ~ended).tolist()
-            ended[asked] = encoding.at_stop_string([self._generated(row) for row in asked])
+            asked = np.flatnonzero(acts & ~ended)
+            turns = [self._completions[row, : self._taken[row]].tolist() for row in asked]
+            ended[asked] = encoding.at_stop_string(turns)
         self._slots.held += acts
         used_up = (self._taken >= encoding.max_new_tokens) | (self._slots.held >= encoding.max_length)
         cut = acts & ~ended & used_up

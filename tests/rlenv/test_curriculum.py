@@ -103,12 +103,12 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
     for status in ("timeout", "error", "not_applicable"):
         end(problems[0], Verdict(0.0, status=status))
     env.reset()
-    assert env.task.level == 1
+    assert env.task.stream.curriculum.level == 1
     end(problems[0], Verdict(1.0))
     env.reset(seed=1)
-    assert env.task.level == 2
+    assert env.task.stream.curriculum.level == 2
     env.task.reseed(np.random.default_rng(0))
-    assert env.task.level == 2
+    assert env.task.stream.curriculum.level == 2
 
 
 # Thompson draws: the posterior by hand, and draws near one half.

@@ -149,7 +149,7 @@ def test_the_curriculum_hears_where_slots_restart_by_themselves(mode):
         env.step([EOS] * 4)
         if mode == "NextStep":
             env.step([EOS] * 4)  # only starts the next episodes
-    assert env.unwrapped.task.level == 2
+    assert env.unwrapped.task.stream.curriculum.level == 2
 
 
 class Paying(Dialogue):
@@ -169,9 +169,9 @@ def test_the_level_stays_the_same_within_a_rollout(late_verdicts, talks):
         env.step([PAYS] * 4)
         env.step([EOS] * 4)
         env.reset(options={"reset_mask": np.ones(4, dtype=bool)})
-    assert env.task.level == 1
+    assert env.task.stream.curriculum.level == 1
     env.reset()
-    assert env.task.level == 2
+    assert env.task.stream.curriculum.level == 2
 
 
 # Replies. That episodes are the same with them is `laws/test_environment.py`.
