@@ -9,6 +9,8 @@ from typing import Any
 from gymnasium.utils import seeding
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 
+from rlenv._checks import require
+
 from .measure import now
 
 # TRL's settings for the loss and the work of ours: nothing is recomputed, no reference model is run.
@@ -26,11 +28,7 @@ def require_trl() -> Any:
     Raises:
         ValueError: if it is not installed.
     """
-    try:
-        import trl
-    except ImportError as error:
-        raise ValueError("this benchmark needs TRL: pip install 'rlenv-lm[peers]'") from error
-    return trl
+    return require("trl", "peers", "this benchmark")
 
 
 class Turns(TrainerCallback):

@@ -1,8 +1,9 @@
-"""Checks that all packages share, and the wording of errors from other libraries."""
+"""Checks that all packages share, optional modules, and the wording of errors from other libraries."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -104,6 +105,23 @@ def did_you_mean(value: Any, names: Iterable[str]) -> str:
     """Return the question about the name that is closest to an unknown one, and a space; empty if none is close."""
     close = difflib.get_close_matches(str(value)[:SHOWN], list(names), n=1)
     return f"did you mean {close[0]!r}? " if close else ""
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Return an optional module.
+
+    Args:
+        module: what to import.
+        extra: the extra of this package that installs it.
+        purpose: what needs it, such as "verifier 'math'".
+
+    Raises:
+        ValueError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{purpose} needs {module}: pip install 'rlenv-lm[{extra}]' ({error})") from error
 
 
 def message_of(error: BaseException) -> str:

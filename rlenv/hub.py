@@ -10,8 +10,7 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import logging, validate_repo_id
 
-from rlenv._checks import first_line
-from rlenv.verifiers.plugins.arguments import require
+from rlenv._checks import first_line, require
 from rlenv.verifiers.plugins.registry import require_trust
 
 from .tasks import TASKS

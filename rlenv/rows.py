@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlenv._checks import first_line
+from rlenv._checks import first_line, require
 from rlenv.verifiers.conversation import shown
-from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.problem import NAMED_SPLITS
 
 Row = Mapping[str, Any]

@@ -23,8 +23,8 @@ def serve(config: ServeConfig) -> None:
     An action is a turn of the model, an observation what it reads next; the last one has the verdict. docs/worlds.md
     has a client to copy.
     """
+    from rlenv._checks import require
     from rlenv.verifiers import make_verifier
-    from rlenv.verifiers.plugins.arguments import require
 
     judge = make_verifier(config.verifier, **config.verifier_kwargs)  # before the imports, which take seconds
     require("openenv.core.env_server", "openenv", "rlenv serve")

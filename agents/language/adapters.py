@@ -9,7 +9,6 @@ are trained. Copies of the model share the base weights: the KL reference, a sep
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from rlenv._checks import check_choice, check_count, check_number, first_line
+from rlenv._checks import check_choice, check_count, check_number, first_line, require
 
 from ..errors import reading
 from ..fsdp import full
@@ -282,10 +281,7 @@ def library() -> Any:
     Raises:
         ValueError: if it is not installed; asked before a model is read, which may take minutes.
     """
-    try:
-        return importlib.import_module("peft")
-    except ImportError as error:
-        raise ValueError(f"LoRA adapters need peft: pip install 'rlenv-lm[lora]' ({error})") from error
+    return require("peft", "lora", "a LoRA adapter")
 
 
 def _inject(model: PreTrainedModel, settings: Any) -> None:

@@ -23,7 +23,7 @@ from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from rlenv._checks import first_line
+from rlenv._checks import first_line, require
 
 from ..files import BusyError, digest_of, new_folder
 from ..policies.presets import PACKAGED
@@ -108,12 +108,9 @@ def _convert(file: Path, fresh: Path, folder: Path) -> None:
 
 def _declared(file: Path) -> Mapping[str, Any]:
     """Return the declarations that transformers passes over; every tensor of the file is looked at on the way."""
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise ValueError(f"GGUF files need gguf: pip install 'rlenv-lm[gguf]' ({error})") from error
+    library = require("gguf", "gguf", "a GGUF file")
     with _faults_named(file):
-        reader = GGUFReader(file)  # a tensor that is cut off cannot be mapped
+        reader = library.GGUFReader(file)  # a tensor that is cut off cannot be mapped
         return {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
 
 

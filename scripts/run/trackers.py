@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 from stable_baselines3.common.logger import KVWriter
 from typing_extensions import override
 
-from rlenv._checks import first_line
+from rlenv._checks import first_line, require
 from rlenv._json import read_table
-from rlenv.verifiers.plugins.arguments import require
 
 from ..process.progress import say
 from .folder import TRACKING, write_json

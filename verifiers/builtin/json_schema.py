@@ -14,9 +14,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import require
+
 from ..answer import document_in
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..problem import examples_beside
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import require
+
 from ..answer import answer_in, boxes
 from ..base import Execution, Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..problem import examples_beside
 from ..text import last_line

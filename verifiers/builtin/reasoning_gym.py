@@ -11,12 +11,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count
+from rlenv._checks import check_choice, check_count, require
 
 from ..answer import answer_in, document_in
 from ..base import Execution, Probes, Problem
 from ..dialogues.world import Randomness
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in

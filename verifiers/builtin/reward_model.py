@@ -11,11 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlenv._checks import check_count, check_flag, check_number, first_line
+from rlenv._checks import check_count, check_flag, check_number, first_line, require
 
 from ..base import Execution, Problem, Verdict, Verifier
 from ..function import as_verdict
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 
 ADAPTER = "adapter_config.json"  # of peft

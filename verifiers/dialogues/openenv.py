@@ -16,11 +16,10 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from rlenv._checks import check_count, check_number
+from rlenv._checks import check_count, check_number, require
 
 from ..answer import document_in
 from ..base import Dialogue, Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, ServerStep, Session
 from .world import SEEDS, WorldVerifier

@@ -15,12 +15,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rlenv._checks import first_line
+from rlenv._checks import first_line, require
 from rlenv._http import ask, bearer, is_address, is_loopback, printable
 from rlenv._status import Status
 
 from ..base import as_reward
-from ..plugins.arguments import require
 
 TOKEN = "OPENENV_TOKEN"  # the environment variable whose value is sent as the bearer token, if any
 MOST_BYTES = 2**24  # of a message from the server

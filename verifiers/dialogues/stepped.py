@@ -9,10 +9,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count, first_line
+from rlenv._checks import check_choice, check_count, first_line, require
 
 from ..base import Execution, Reply, Turns, Verdict, as_reward
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier, require_trust
 from ..plugins.user_code import import_user_module
 from .world import Playing, Randomness, WorldVerifier, spelled

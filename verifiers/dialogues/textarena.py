@@ -11,10 +11,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count, check_flag
+from rlenv._checks import check_choice, check_count, check_flag, require
 
 from ..base import Execution, Reply, Turns, Verdict
-from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, WorldVerifier, spelled
 

@@ -1,1 +1,1 @@
-"""The registry of verifiers by name; plugins, user code, and optional packages."""
+"""The registry of verifiers by name; plugins, and user code."""
