@@ -10,9 +10,10 @@ from typing import Any
 from rlenv._checks import check_number
 from rlenv.verifiers.conversation import NOT_UNICODE, PromptText, as_conversation, is_unicode, shown, text_of
 from rlenv.verifiers.problem import as_split
+from rlenv.verifiers.text import hashed
 
 from .encoder import Encoder
-from .problems import SPLITS, hash_of, side_of
+from .problems import SPLITS, side_of
 from .rows import Row, columns_of, made_of, no_column, read_rows
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
@@ -60,7 +61,7 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
     A pair that names its split belongs to it; the others are assigned by a hash of the prompt.
     """
     check_number("test_fraction", test_fraction, 0, 1)
-    keys = [hash_of(text_of(pair.prompt) or pair.chosen) for pair in pairs]
+    keys = [hashed(text_of(pair.prompt) or pair.chosen, 8) for pair in pairs]
     sides = [side_of(pair.split, key, test_fraction) for pair, key in zip(pairs, keys, strict=True)]
     train, held_out = ([pair for pair, side in zip(pairs, sides, strict=True) if side == name] for name in SPLITS)
     if not train:

@@ -235,12 +235,6 @@ def _names(
     return {"answer": "answer", **columns} if "answer" in known else columns
 
 
-def hash_of(text: str) -> int:
-    """Return the 64-bit hash of a text that decides between the splits."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
-
-
 def side_of(named: Any, key: int, test_fraction: float) -> str:
     """Return the split of a problem or a pair: the one that it names, else that of the hash of its key.
 
@@ -248,7 +242,7 @@ def side_of(named: Any, key: int, test_fraction: float) -> str:
 
     Args:
         named: its value in a column `split`; None for none.
-        key: the hash of what it shares with those that a learner cannot tell apart from it.
+        key: the hash, of 8 bytes, of what it shares with those that a learner cannot tell apart from it.
         test_fraction: expected share of the test split, 0 to 1.
 
     Raises:

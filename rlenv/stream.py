@@ -13,8 +13,9 @@ import numpy as np
 
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser, split_key_of
+from rlenv.verifiers.text import hashed
 
-from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
+from .problems import SPLITS, Problems, Prompt, is_level, side_of
 
 if TYPE_CHECKING:
     from .curriculum import Curriculum, ThompsonChoice
@@ -270,7 +271,7 @@ class ProblemStream:
         return self._shuffled[2]
 
     def _fact(self, problem: Problem) -> tuple[int, bool, int]:
-        key, level = hash_of(split_key_of(self.verifier, problem)), problem.metadata.get("level", 1)
+        key, level = hashed(split_key_of(self.verifier, problem), 8), problem.metadata.get("level", 1)
         is_test = side_of(problem.metadata.get("split"), key, self.test_fraction) == "test"
         return key, is_test, level if is_level(level) else 0
 

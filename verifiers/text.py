@@ -1,7 +1,8 @@
-"""Functions with which verifiers read and show completions. They take any text, in linear time."""
+"""Functions that read, show and hash texts of any kind, in linear time."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from typing import Any
@@ -11,6 +12,11 @@ _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\U0001d159")  # letters and sy
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _THOUGHT = re.compile(r"""(?P<quote>["'`])</?think>(?P=quote)|<(?P<end>/)?think>""")
 _COMBINING_RUN = bytes([1]) * 31  # Unicode's stream-safe text has 30 at most; normalising is quadratic in the run
+
+
+def hashed(text: str, size: int) -> int:
+    """Return the hash of a text, a whole number of so many bytes."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest(), "big")
 
 
 def tag_name(owner: str, value: Any) -> str:

@@ -18,11 +18,12 @@ from rlenv import encoding
 from rlenv.encoder import Encoder
 from rlenv.forms import ProblemFile
 from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
-from rlenv.problems import Prompt, hash_of, listed_problems, load_problems, side_of
+from rlenv.problems import Prompt, listed_problems, load_problems, side_of
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import CHATML, train_tokenizer
 from rlenv.verifiers import Arith, Exact, Problem
+from rlenv.verifiers.text import hashed
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
 STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc \x00\x07\x1f\x7f \x85\u2028\u2029 \ufeff \r\n\r\n\t\"' {x} <eos>"
@@ -250,7 +251,7 @@ def take(problems, count, start=0):
 
 def test_the_split_is_the_same_everywhere_and_has_the_share_it_was_given():
     def is_test(key, fraction):
-        return side_of(None, hash_of(key), fraction) == "test"
+        return side_of(None, hashed(key, 8), fraction) == "test"
 
     assert [is_test(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
     for fraction in (0.1, 0.5):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import math
@@ -23,6 +22,7 @@ from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict,
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict
 from ..plugins.registry import find_verifier, register_verifier
+from ..text import hashed
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
 from .world import Randomness, WorldVerifier
 
@@ -310,8 +310,7 @@ def _columns(problem: Problem) -> dict[str, Any]:
 
 def _seed(columns: Mapping[str, Any]) -> int:
     """Return a number that equal columns share, 0 to 2³¹ - 1."""
-    text = json.dumps(columns, sort_keys=True, default=repr)
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big") >> 1
+    return hashed(json.dumps(columns, sort_keys=True, default=repr), 4) >> 1
 
 
 def _appended(prompt: str | list[Message], observation: str) -> str | list[Message]:

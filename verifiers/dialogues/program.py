@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import string
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, 
 from ..conversation import Message
 from ..function import as_verdict
 from ..plugins.registry import find_verifier, register_verifier
+from ..text import hashed
 from .chat_client import OutOfBudgetError, offered
 from .program_run import SPENT, ProgramRun
 
@@ -182,5 +182,4 @@ def _first(problem: Problem) -> tuple[Problem, Mapping[str, Any]]:
 
 def _seed(problem: Problem) -> int:
     """Return a number that equal problems share, 0 to 2³² - 1."""
-    text = repr((problem.prompt, problem.answer, sorted(problem.metadata.items(), key=repr)))
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+    return hashed(repr((problem.prompt, problem.answer, sorted(problem.metadata.items(), key=repr))), 4)
