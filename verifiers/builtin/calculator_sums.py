@@ -43,7 +43,6 @@ class CalculatorSums(WithTools):
         room = max(sums.answer_length + 1, 2 * MOST_CALLS)
         alphabet = "".join(dict.fromkeys(f"{sums.alphabet}calc(){FAILED}\n"))
         super().__init__(sums, ["calculator"], turns, room, alphabet, FAILED)
-        self.settings = (digits, operands, levels, turns)
 
     @property
     @override

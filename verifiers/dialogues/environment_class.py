@@ -85,7 +85,7 @@ class EnvironmentClass(WorldVerifier):
         self.result_length, self.success_reward, self.alphabet = result_length, success_reward, alphabet
         self.reward_range = (-math.inf, math.inf)
         self.inputs = tuple(dict.fromkeys([CALLED, *(name for each in self.functions for name in each.inputs)]))
-        self._free: list[Instance] = []
+        self.free: list[Instance] = []  # of no episode, for the next one
         first = self._instance()
         if not (first.pays or functions):
             raise ValueError(f"{first.name} has no get_reward(): add one, or list a reward function after it")
@@ -97,7 +97,7 @@ class EnvironmentClass(WorldVerifier):
         self.turns = Turns(turns, result_length, tools, box.instead)
         if functions:
             self.part_weights = dict(zip(names, self.weights, strict=True))
-        self._free.append(first)
+        self.free.append(first)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.settings
@@ -117,8 +117,8 @@ class EnvironmentClass(WorldVerifier):
             raise ValueError(f"{self.name}.reset returns no text, so problems must be listed (--problems FILE)")
         return observation
 
-    @override
     def opened(self, problem: Problem) -> Problem:
+        """Return a listed problem with the prompt that its episodes begin with; equal problems stay equal."""
         listed = replace(problem, metadata={**problem.metadata, PROMPT: problem.prompt})
         return replace(listed, prompt=_appended(problem.prompt, self._observation(listed)))
 
@@ -134,7 +134,8 @@ class EnvironmentClass(WorldVerifier):
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
         playing = EnvironmentEpisode(self, problem)
-        if _is_opened(problem) and not last_of(problem.prompt).endswith(playing.observation):
+        is_opened = PROMPT in problem.metadata or not _is_listed(problem)
+        if is_opened and not last_of(problem.prompt).endswith(playing.observation):
             playing.close()
             raise ValueError(
                 f"{self.name}.reset returned two texts for equal columns, {last_of(problem.prompt)[-40:]!r} and "
@@ -150,11 +151,7 @@ class EnvironmentClass(WorldVerifier):
 
     def take(self) -> Instance:
         """Return an object that no episode has."""
-        return self._free.pop() if self._free else self._instance()
-
-    def give_back(self, instance: Instance) -> None:
-        """Take back the object of a finished episode, for the next one."""
-        self._free.append(instance)
+        return self.free.pop() if self.free else self._instance()
 
     def _instance(self) -> Instance:
         name = getattr(self.factory, "__name__", self.factory)
@@ -258,9 +255,9 @@ class EnvironmentEpisode(Dialogue):
 
     @override
     def close(self) -> None:
-        instance, self.instance = self.instance, None
-        if instance is not None:
-            self.verifier.give_back(instance)
+        if self.instance is not None:
+            self.verifier.free.append(self.instance)
+        self.instance = None
 
 
 def _raised(error: Exception) -> str:
@@ -296,11 +293,6 @@ def _sum(verdicts: Mapping[str, Verdict], weights: Sequence[float]) -> Verdict:
 def _is_listed(problem: Problem) -> bool:
     """Tell whether a problem comes from a list; a sampled one has a seed and no prompt column."""
     return PROMPT in problem.metadata or "seed" not in problem.metadata
-
-
-def _is_opened(problem: Problem) -> bool:
-    """Return whether the prompt of a problem ends with the text that `reset` returned."""
-    return PROMPT in problem.metadata or not _is_listed(problem)
 
 
 def _columns(problem: Problem) -> dict[str, Any]:

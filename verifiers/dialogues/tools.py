@@ -60,7 +60,6 @@ class WithTools(WithPoser):
             raise ValueError(f"tools must be a list of functions or names, got {tools!r:.60}")
         made = [make_tool(tool) for tool in tools]
         self.box = Toolbox(made, result_length, failed)
-        self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.poser = self.verifier = verifier
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
         self._turns, self._functions = turns, [tool.function for tool in made]
@@ -68,9 +67,6 @@ class WithTools(WithPoser):
         self.inputs = tuple(dict.fromkeys([*verifier.inputs, CALLED]))
         isolated = verifier.execution.isolated or any(tool.isolated for tool in made)
         self.execution = replace(verifier.execution, isolated=isolated)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.settings
 
     @property
     def turns(self) -> Turns:  # type: ignore[override]
