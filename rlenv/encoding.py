@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import CALLED, CARRIED, Completion, checked_problem, has_dialogues
-from rlenv.verifiers.conversation import as_messages, last_of, shown
+from rlenv.verifiers.conversation import PromptText, as_messages, last_of, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 
@@ -74,10 +74,12 @@ class Encoding:
         example = checked_problem(verifier, verifier.sample(random.Random(0))) if listed is None else listed[0]
         self.eos_token_id, pad = self.end_token(example), tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
-        declared = DeclaredLengths(verifier, self.encoder, example)
-        self._limit(declared, limits)
+        # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
+        text = last_of(example.prompt)[:DEFAULT_PROMPT_TOKENS]
+        self._room = 1 + max(0, self._plain(text) - len(text))
+        self._limit(example.prompt, limits)
         self.max_turns, self.max_reply_tokens = 1, 0
-        self._limit_dialogues(declared, limits)
+        self._limit_dialogues(example.prompt, limits)
         self.vocab_size = vocabulary_size(tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
@@ -85,17 +87,17 @@ class Encoding:
             length=spaces.Discrete(self.max_length + 1),
         )
 
-    def _limit(self, declared: DeclaredLengths, limits: Limits) -> None:
+    def _limit(self, example: PromptText, limits: Limits) -> None:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
         prompt, new = limits.max_prompt_tokens, limits.max_new_tokens
         if prompt is None:
-            prompt = declared.prompt() if self.listed is None else DEFAULT_PROMPT_TOKENS
+            prompt = self._prompt_tokens(example) if self.listed is None else DEFAULT_PROMPT_TOKENS
         self.max_prompt_tokens = check_count("max_prompt_tokens", prompt, high=LONGEST)
         longest = 0
         if self.listed is not None and len(self.listed) <= MOST_AT_LOAD:
             self.listed = self._encoded(self.listed)
             longest = self._longest_demonstration(self.listed) if new is None else 0
-        new = max(declared.answer(), longest) if new is None else new
+        new = max(self._tokens(self.verifier.answer_length, DEFAULT_NEW_TOKENS), longest) if new is None else new
         self.max_new_tokens = check_count("max_new_tokens", new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
@@ -109,7 +111,7 @@ class Encoding:
 
         return min(1 + self.encoder.once("demonstrations", texts, (), longest), MOST_NEW_TOKENS)
 
-    def _limit_dialogues(self, declared: DeclaredLengths, limits: Limits) -> None:
+    def _limit_dialogues(self, example: PromptText, limits: Limits) -> None:
         """Set the limits of dialogues, if the verifier has them, and the context for all of an episode."""
         turns, reply, context = limits.max_turns, limits.max_reply_tokens, limits.max_context_tokens
         given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
@@ -119,7 +121,7 @@ class Encoding:
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
             return
         turns = self.max_turns = check_count("max_turns", self.verifier.turns.max_turns if turns is None else turns)
-        reply = check_count("max_reply_tokens", declared.reply() if reply is None else reply, high=LONGEST)
+        reply = check_count("max_reply_tokens", self._reply_tokens(example) if reply is None else reply, high=LONGEST)
         self.max_reply_tokens = reply
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
         if context is None and most > LONGEST:
@@ -129,6 +131,30 @@ class Encoding:
         low = self.max_prompt_tokens + 1
         context = most if context is None else context
         self.max_length = min(most, check_count("max_context_tokens", context, low, LONGEST))
+
+    def _prompt_tokens(self, example: PromptText) -> int:
+        """Return the tokens of the longest prompt that the verifier samples, of which this is one."""
+        encoder, template = self.encoder, 0
+        if encoder.is_chat(example):
+            template = len(encoder.prompts([example])[0]) - self._plain(last_of(encoder.asked(example)))
+        request = len(encoder.request) + 1 if encoder.request else 0
+        return self._tokens(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template) + request
+
+    def _reply_tokens(self, example: PromptText) -> int:
+        """Return the tokens of the longest reply, with the chat template's around it."""
+        declared = self._tokens(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
+        if not self.encoder.is_chat(example):
+            return declared
+        said = [*as_messages(example), {"role": "assistant", "content": "-"}]
+        results = [{"role": "tool", "content": "-"}] * MOST_CALLS
+        return declared + len(self.encoder.reply(said, results if self.verifier.turns.tools else "-", CUT, chat=True))
+
+    def _plain(self, text: str) -> int:
+        return len(self.encoder.ids([text], add_special_tokens=True)[0])
+
+    def _tokens(self, characters: int | None, default: int) -> int:
+        """Return a length in tokens that a verifier declares in characters."""
+        return default if characters is None else characters + self._room
 
     def _encoded(self, listed: Problems) -> Problems:
         """Return the problems with short prompts, encoded; the longest of them is the limit from now on."""
@@ -246,46 +272,3 @@ def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
     if not all(isinstance(each, str) and each for each in several):
         raise ValueError(f"stop_strings must be texts of at least one character, got {shown(given)}")
     return several
-
-
-class DeclaredLengths:
-    """The lengths, in tokens, that a verifier declares in characters.
-
-    Args:
-        verifier: declares lengths.
-        encoder: of prompts.
-        problem: one of its problems.
-    """
-
-    def __init__(self, verifier: Verifier, encoder: Encoder, problem: Problem) -> None:
-        self.verifier, self.encoder, self._prompt = verifier, encoder, problem.prompt
-        # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        text = last_of(self._prompt)[:DEFAULT_PROMPT_TOKENS]
-        self._room = 1 + max(0, self._plain(text) - len(text))
-
-    def prompt(self) -> int:
-        """Return the length of the longest prompt that the verifier samples."""
-        encoder, template = self.encoder, 0
-        if encoder.is_chat(self._prompt):
-            template = len(encoder.prompts([self._prompt])[0]) - self._plain(last_of(encoder.asked(self._prompt)))
-        request = len(encoder.request) + 1 if encoder.request else 0
-        return self._tokens(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template) + request
-
-    def answer(self) -> int:
-        """Return the length of the longest answer with its end token."""
-        return self._tokens(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
-
-    def reply(self) -> int:
-        """Return the length of the longest reply in tokens, with the chat template's tokens around it."""
-        declared = self._tokens(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
-        if not self.encoder.is_chat(self._prompt):
-            return declared
-        said = [*as_messages(self._prompt), {"role": "assistant", "content": "-"}]
-        results = [{"role": "tool", "content": "-"}] * MOST_CALLS
-        return declared + len(self.encoder.reply(said, results if self.verifier.turns.tools else "-", CUT, chat=True))
-
-    def _plain(self, text: str) -> int:
-        return len(self.encoder.ids([text], add_special_tokens=True)[0])
-
-    def _tokens(self, characters: int | None, default: int) -> int:
-        return default if characters is None else characters + self._room
