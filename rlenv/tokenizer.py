@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -14,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.utils import cached_file
 
 from rlenv._checks import first_line
+from rlenv._json import read_table
 from rlenv.verifiers.conversation import shown
 
 GENERATION_CONFIG = "generation_config.json"
@@ -47,14 +47,7 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        unk_token=PAD,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
+    return _wrapped(tokenizer, unk_token=PAD)
 
 
 def trained_size(spec: Any) -> int | None:
@@ -100,15 +93,12 @@ def train_tokenizer(size: int, texts: Iterable[str]) -> PreTrainedTokenizerFast:
             f"tokenizer 'train:{size}': the training problems have text for {made} tokens only; "
             f"pass train:{made} or less, or more problems"
         )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=PAD,
-        eos_token=EOS,
-        additional_special_tokens=list(CHATML_TOKENS),
-        chat_template=CHATML,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
+    return _wrapped(backend, additional_special_tokens=list(CHATML_TOKENS), chat_template=CHATML)
+
+
+def _wrapped(backend: Tokenizer, **more: Any) -> PreTrainedTokenizerFast:
+    ends = {"pad_token": PAD, "eos_token": EOS, "padding_side": "left", "clean_up_tokenization_spaces": False}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **ends, **more)
 
 
 def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: str) -> PreTrainedTokenizerBase:
@@ -191,11 +181,7 @@ def _of_checkpoint(source: str) -> list[int]:
         path = None
     if path is None:
         return []
-    try:
-        config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path!r} cannot be read: {first_line(error)}") from error
-    ends = config.get("eos_token_id") if isinstance(config, dict) else None
+    ends = read_table(Path(path)).get("eos_token_id")
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if not all(_is_id(end) for end in ends):
         raise ValueError(f"{path!r}: eos_token_id must be a token id or a list of token ids, got {shown(ends)}")
