@@ -22,13 +22,6 @@ class NoDemonstrationError(ValueError):
     """The verifier has no right answer to imitate."""
 
 
-class _LongTurnError(ValueError):
-    """A demonstration has a turn that is longer than a completion may be: `tokens` of the longest."""
-
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-
-
 @dataclass(frozen=True)
 class Demonstrations:
     """Episodes in the shape of the batched environment.
@@ -65,23 +58,18 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
     Raises:
         ValueError: if the verifier has no demonstration, or some are longer than their episodes may be.
     """
-    episodes, lengths = [], []
-    for number in range(start, start + count):
-        try:
-            episodes.append(_demonstrated(task, number))
-        except _LongTurnError as error:
-            lengths.append(error.tokens)
-    if lengths:
+    made = [_demonstrated(task, number) for number in range(start, start + count)]
+    if lengths := [each for each in made if isinstance(each, int)]:
         most, longest = task.encoding.max_new_tokens, max(lengths)
         raise ValueError(
             f"{len(lengths):,} of {count:,} demonstrations have more than {most:,} tokens, the longest {longest:,}; "
             f"pass max_new_tokens={longest} (--max-new-tokens {longest}), or problems whose demonstrations are shorter"
         )
-    return _as_tensors(task, episodes, device)
+    return _as_tensors(task, [each for each in made if isinstance(each, _Episode)], device)
 
 
-def _demonstrated(task: TextGenTask, number: int) -> _Episode:
-    """Return the episode of a problem with the verifier's turns."""
+def _demonstrated(task: TextGenTask, number: int) -> _Episode | int:
+    """Return the episode of a problem with the verifier's turns, or how long the longest turn is that is too long."""
     prompt, encoding = task.stream.prompt(number), task.encoding
     problem, name = prompt.problem, type(task.verifier).__name__
     what = f"the demonstration of {shown(problem.prompt)}"
@@ -91,7 +79,7 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
         raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
     actions = [turn_tokens(encoding, problem, text) for text in turns or [""]]
     if (longest := max(map(len, actions))) > encoding.max_new_tokens:
-        raise _LongTurnError(longest)
+        return longest
     episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.responder.begin(problem)
     try:
         for count, ids in enumerate(actions, 1):

@@ -105,7 +105,7 @@ class ProblemStream:
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
         self._encode = encode
-        self._shuffled: tuple[int, int, Sequence[int]] | None = None
+        self._shuffled: tuple[str, Sequence[int]] | None = None
         self.sizes: dict[str, int] = {}
         self._posed: dict[tuple[int, int], Prompt] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
@@ -196,7 +196,7 @@ class ProblemStream:
         if not self.listed:
             return self._sampled(rng, self.verifier.sample)
         epoch, position = divmod(index, len(self.listed))
-        return self._of_list(self._order(self.seed, epoch)[position], range(len(self.listed)), rng)
+        return self._of_list(self._order(epoch)[position], range(len(self.listed)), rng)
 
     def first_equals(self, count: int) -> list[int]:
         """Return for each of the first `count` problems the number of the first one that equals it.
@@ -262,13 +262,14 @@ class ProblemStream:
             row = rng.choice(others)
         raise ValueError(f"of {_TRIES} listed problems none was short enough; pass a larger --max-prompt-tokens")
 
-    def _order(self, seed: int, epoch: int) -> Sequence[int]:
+    def _order(self, epoch: int) -> Sequence[int]:
         """Return the shuffled order of one epoch; the last result is cached."""
-        if self._shuffled is None or self._shuffled[:2] != (seed, epoch):
+        name = f"{self.seed}/{self.split}/{epoch}"
+        if self._shuffled is None or self._shuffled[0] != name:
             order = array("Q", range(len(self.listed)))
-            random.Random(f"{seed}/{self.split}/{epoch}").shuffle(order)
-            self._shuffled = (seed, epoch, order)
-        return self._shuffled[2]
+            random.Random(name).shuffle(order)
+            self._shuffled = (name, order)
+        return self._shuffled[1]
 
     def _fact(self, problem: Problem) -> tuple[int, bool, int]:
         key, level = hashed(split_key_of(self.verifier, problem), 8), problem.metadata.get("level", 1)

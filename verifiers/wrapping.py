@@ -10,25 +10,18 @@ T = TypeVar("T")
 
 
 class Held:
-    """An attribute or a method that a verifier takes from another one that it holds, unless the instance sets it.
-
-    Args:
-        holder: the attribute in which it holds the other one.
-    """
-
-    def __init__(self, holder: str) -> None:
-        self.holder, self.name = holder, ""
+    """An attribute or a method that a verifier takes from its poser, unless the instance sets it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        return getattr(Verifier if instance is None else getattr(instance, self.holder), self.name)
+        return getattr(Verifier if instance is None else instance.poser, self.name)
 
 
-def held(of: T, holder: str = "poser") -> T:
-    """Return a `Held`, typed as the attribute or method `of` of the held verifier's class."""
-    return cast(T, Held(holder))
+def held(of: T) -> T:
+    """Return a `Held`, typed as the attribute or method `of` of the poser's class."""
+    return cast(T, Held())
 
 
 class WithPoser(Verifier):

@@ -73,8 +73,8 @@ class Weighted(WithPoser):
             slow=any(run.slow or run.isolated for run in runs), prefers_batches=any(run.prefers_batches for run in runs)
         )
         self.inputs = tuple(dict.fromkeys(name for part in members for name in part.inputs))
-        weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
-        self.reward_range = _range([(weight, self.parts[name]) for name, weight in self.weights.items()])
+        weighed = [(weight, self.parts[name]) for name, weight in self.weights.items()]
+        self.reward_range = _range(weighed)
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
     @override

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from ..base import CALLED, Dialogue, Problem, Reply, Turns, Verdict, Verifier
 from ..wrapping import WithPoser, held
-from .calls import Call
 from .running import begin
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_tool
 
@@ -40,12 +39,12 @@ class WithTools(WithPoser):
         ValueError: for no tools, two of the same name, and as `make_tool` says.
     """
 
-    success_reward = held(Verifier.success_reward, "verifier")
-    reward_range = held(Verifier.reward_range, "verifier")
-    part_weights = held(Verifier.part_weights, "verifier")
-    does_not_catch = held(Verifier.does_not_catch, "verifier")
-    request = held(Verifier.request, "verifier")
-    probes = held(Verifier.probes, "verifier")
+    success_reward = held(Verifier.success_reward)
+    reward_range = held(Verifier.reward_range)
+    part_weights = held(Verifier.part_weights)
+    does_not_catch = held(Verifier.does_not_catch)
+    request = held(Verifier.request)
+    probes = held(Verifier.probes)
 
     def __init__(
         self,
@@ -95,10 +94,6 @@ class WithTools(WithPoser):
     def _instead(self, turn: str, fault: str) -> Reply | None:
         return self.box.instead(turn, fault) or self.verifier.turns.in_place(turn, fault)
 
-    def calls(self, turn: str) -> Sequence[Call]:
-        """Return the calls in a turn."""
-        return self.box.calls(turn)
-
 
 class Calling(Dialogue):
     """The other side of an episode with tools.
@@ -114,7 +109,7 @@ class Calling(Dialogue):
 
     @override
     def reply(self, turn: str) -> Reply:
-        calls = self.around.calls(turn)
+        calls = self.around.box.calls(turn)
         if calls:
             return self.around.box.results(calls)
         reply = self.inner.reply(turn)
@@ -122,7 +117,7 @@ class Calling(Dialogue):
 
     @override
     def recall(self, turn: str) -> None:
-        if not self.around.calls(turn):  # results were text, and nothing remembers them
+        if not self.around.box.calls(turn):  # results were text, and nothing remembers them
             self.inner.recall(turn)
 
     @override

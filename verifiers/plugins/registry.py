@@ -143,14 +143,13 @@ def split_weight(member: str) -> tuple[str, float]:
 
 def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any) -> Verifier:
     """Return the weighted sum of a list of verifiers; of an environment class and reward functions, the class's."""
-    first = split_weight(members[0])[0] if members and isinstance(members[0], str) else members[0] if members else None
-    env = _environment_of(first)
+    pairs = [split_weight(one) if isinstance(one, str) else (one, 1.0) for one in members]
+    env = _environment_of(pairs[0][0]) if pairs else None
     if kwargs and env is None:
         raise ValueError(
             f"verifier arguments {sorted(kwargs)} given for a list of verifiers, which takes reward_weights only; "
             "for arguments of its members use the verifier 'weighted'"
         )
-    pairs = [split_weight(one) if isinstance(one, str) else (one, 1.0) for one in members]
     if reward_weights is not None:
         if not isinstance(reward_weights, (list, tuple)) or len(reward_weights) != len(pairs):
             raise ValueError(f"reward_weights must be {len(pairs)} numbers, one per verifier, got {reward_weights!r}")
