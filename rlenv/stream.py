@@ -245,9 +245,7 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Iterator[Problem]:
         """Yield problems of this split that the verifier samples."""
         for _ in range(_TRIES):
-            problem = sample(rng)
-            _, is_test, _ = self._fact(problem)
-            if SPLITS[is_test] == self.split:
+            if self.has(problem := sample(rng)):
                 yield problem
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
         remedy = "if all prompts are alike, override split_key"
@@ -270,6 +268,10 @@ class ProblemStream:
             random.Random(name).shuffle(order)
             self._shuffled = (name, order)
         return self._shuffled[1]
+
+    def has(self, problem: Problem) -> bool:
+        """Tell whether a problem belongs to this split."""
+        return SPLITS[self._fact(problem)[1]] == self.split
 
     def _fact(self, problem: Problem) -> tuple[int, bool, int]:
         key, level = hashed(split_key_of(self.verifier, problem), 8), problem.metadata.get("level", 1)

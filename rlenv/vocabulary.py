@@ -66,8 +66,8 @@ def _alphabet(verifier: Poser, listed: Problems | None, further: Iterable[str]) 
 
 def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
-    stream = ProblemStream(verifier, "train", test_fraction, listed)
-    for problem in stream.listed or map(stream.__getitem__, range(SAMPLED)):
+    stream = ProblemStream(verifier, "train", test_fraction)
+    for problem in map(stream.__getitem__, range(SAMPLED)) if listed is None else filter(stream.has, listed):
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
 

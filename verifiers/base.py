@@ -291,7 +291,8 @@ class Poser:
     def sample(self, rng: random.Random) -> Problem:
         """Return a random problem, which depends on `rng` only; override it, or `sample_at`, unless they are listed."""
         if type(self).sample_at is Poser.sample_at:
-            raise NoProblemsError(f"{type(self).__name__} does not make problems: pass problems (--problems FILE)")
+            name = getattr(self, "name", type(self).__name__)  # of a reward function its own
+            raise NoProblemsError(f"{name} does not make problems: pass problems (--problems FILE)")
         return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:

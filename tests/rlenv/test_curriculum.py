@@ -84,7 +84,7 @@ def test_a_curriculum_that_goes_back_draws_anew_from_there_on():
 def test_the_test_split_has_all_levels_and_neither_a_curriculum_nor_a_choice():
     posed = stream(split="test", test_fraction=0.5)
     assert posed.curriculum is None and {posed[index].prompt[0] for index in range(100)} == {*"123"}
-    assert TextGenTask(Digits(), split="test", test_fraction=0.5, curriculum=0.5).level is None
+    assert TextGenTask(Digits(), split="test", test_fraction=0.5, curriculum=0.5).stream.curriculum is None
     chosen = {"problems": PROBLEMS, "test_fraction": 0.5, "split": "test", "curriculum": None}
     plain, other = stream(**chosen), stream(**chosen, prompt_choice="thompson")
     assert other.curriculum is None and [plain[i] for i in range(20)] == [other[i] for i in range(20)]

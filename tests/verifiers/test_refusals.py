@@ -294,7 +294,7 @@ ROWS = [
     row(talk, {"reply": Reply(verdict=2.0)}, "Reply", "Verdict", "2.0"),
     row(talk, {"last": 0.0}, "Talks.out_of_budget", "0.0"),
     row(tools, {"tools": "calculator"}, "tools", "functions or names"),
-    row(tools, {"tools": ["calculater"]}, "'calculater'", "mean calculator?"),
+    row(tools, {"tools": ["calculater"]}, "'calculater'", "mean 'calculator'?"),
     row(tools, {"tools": ["file.py"]}, "file.py:my_function"),
     row(tools, {"tools": ["nowhere.py:f"]}, "nowhere.py:f"),
     *(row(tools, {"tools": [value]}, "a tool is a function") for value in (7, lambda x: x)),

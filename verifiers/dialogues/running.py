@@ -78,7 +78,7 @@ def replay(verifier: Verifier, problem: Problem, turns: Sequence[str | None]) ->
     """
     with closing(begin(verifier, problem)) as dialogue:
         _must_be_deterministic(dialogue)
-        *past, last = turns
-        for turn in past:
+        for turn in turns[:-1]:
+            assert turn is not None  # as only the last one may be
             dialogue.recall(turn)
-        return reply_to(dialogue, last)
+        return reply_to(dialogue, turns[-1])
