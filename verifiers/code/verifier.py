@@ -21,8 +21,7 @@ from ..plugins.registry import register_verifier, require_trust
 from ..problem import examples_beside
 from ..sandbox.run import ProgramLimits, SandboxError, run, unavailable
 from . import harness
-from .cases import CallCase, InputCase, read_tests
-from .faults import fault_of_call, fault_of_case
+from .cases import CallCase, InputCase, fault_of_call, fault_of_case, read_tests
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
 _SCRIPT = """\
