@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -122,6 +123,17 @@ def require(module: str, extra: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(f"{purpose} needs {module}: pip install 'rlenv-lm[{extra}]' ({error})") from error
+
+
+@contextmanager
+def quiet(logging: Any) -> Iterator[None]:
+    """Have a library of Hugging Face, given its module `logging`, report errors alone for a while."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def message_of(error: BaseException) -> str:

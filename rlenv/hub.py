@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import logging, validate_repo_id
 
-from rlenv._checks import first_line, require
+from rlenv._checks import first_line, quiet, require
 from rlenv.verifiers.plugins.registry import require_trust
 
 from .tasks import TASKS
@@ -62,7 +60,7 @@ def load(name: str) -> Any:
     network: Any = (ConnectionError, HfHubHTTPError.__bases__[0])  # the second is that of its HTTP library
     faults: Any = (*network, OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
-        with _quiet(logging), _quiet(datasets.utils.logging):  # a network that fails is one line, not one per try
+        with quiet(logging), quiet(datasets.utils.logging):  # a network that fails is one line, not one per try
             # A bare name would be a local folder first, whatever the revision.
             found = datasets.load_dataset(f"hf://datasets/{repo}", config, revision=revision)
     except faults as error:
@@ -78,13 +76,3 @@ def load(name: str) -> Any:
         there = ", ".join(sorted(cached))
         raise ValueError(f"{name!r} cannot be loaded without network: the cache has another revision, {there}")
     return found
-
-
-@contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlenv._checks import first_line
+from rlenv._checks import first_line, quiet
 from rlenv._json import read_table
 
 from ..policies.base import seeded_weights
@@ -100,16 +100,13 @@ def _read_model(spec: str | Path, trained: Path | None) -> Any:
     from transformers.utils import logging
 
     options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False, "dtype": torch.float32}
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would report the new head as missing
     try:
         config = AutoConfig.from_pretrained(str(trained or spec), num_labels=1, trust_remote_code=False)
         check_precision(config)
-        model, report = AutoModelForSequenceClassification.from_pretrained(str(spec), config=config, **options)
+        with quiet(logging):  # it would report the new head as missing
+            model, report = AutoModelForSequenceClassification.from_pretrained(str(spec), config=config, **options)
     except (OSError, ValueError) as error:
         raise ValueError(f"model {str(spec)!r} cannot be made a reward model: {first_line(error)}") from error
-    finally:
-        logging.set_verbosity(verbosity)
     if lacking := sorted(name for name in report["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")):
         raise ValueError(f"the weights of model {str(spec)!r} are incomplete: {', '.join(lacking[:3])}")
     return model

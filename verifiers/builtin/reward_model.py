@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlenv._checks import check_count, check_flag, check_number, first_line, require
+from rlenv._checks import check_count, check_flag, check_number, first_line, quiet, require
 
 from ..base import Execution, Problem, Verdict, Verifier
 from ..function import as_verdict
@@ -188,12 +188,9 @@ def _load_adapter(folder: Path, options: dict[str, Any], peft: Any) -> Any:
     from transformers.utils import logging
 
     settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
-    base, verbosity = _base(folder, settings), logging.get_verbosity()
-    logging.set_verbosity_error()  # it would report the base's head as missing, which the adapter brings
-    try:
+    base = _base(folder, settings)
+    with quiet(logging):  # it would report the base's head as missing, which the adapter brings
         model, report = AutoModelForSequenceClassification.from_pretrained(base, **options, **_trained_as(folder))
-    finally:
-        logging.set_verbosity(verbosity)
     heads = tuple(settings.get("modules_to_save") or ())
     if lacking := sorted(name for name in report["missing_keys"] if not name.startswith(heads)):
         raise ValueError(f"neither it nor its base model {base!r} has {', '.join(lacking[:3])}")
