@@ -142,6 +142,21 @@ def _share(part: Any, parts: Any) -> tuple[int, int]:
     return int(part), parts
 
 
+def drawing(render_mode: str | None, modes: Sequence[str], encoding: Encoding) -> Any:
+    """Return what draws episodes in the mode "rgb_array"; None in the other ones.
+
+    Raises:
+        ValueError: for a mode that is not one of these.
+    """
+    if render_mode is not None:
+        check_choice("render_mode", render_mode, modes)
+    if render_mode != "rgb_array":
+        return None
+    from .picture import Picture  # pillow is for these alone
+
+    return Picture(encoding.tokenizer, encoding.stop_token_ids, encoding.max_length)
+
+
 def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:
     """Return the arguments of `TextGenTask` for an environment that may name a task of `tasks.py`."""
     if task is None:

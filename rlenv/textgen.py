@@ -7,13 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlenv._checks import check_choice
 from rlenv.verifiers import Problem
 
 from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
-from .task import TextGenTask, expanded
+from .task import TextGenTask, drawing, expanded
 from .turns import Turn, outcome_of
 
 
@@ -47,8 +46,6 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.task = TextGenTask(**expanded(**task))
         self.action_space = self.task.encoding.action_space
@@ -62,12 +59,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self._outcome = ""
         self._success: bool | None = None
-        self._picture: Any = None
-        if render_mode == "rgb_array":
-            from .picture import Picture  # pillow is for these alone
-
-            shown = self.task.encoding
-            self._picture = Picture(shown.tokenizer, shown.stop_token_ids, shown.max_length)
+        self._picture = drawing(render_mode, self.metadata["render_modes"], self.task.encoding)
 
     @property
     def problem(self) -> Problem | None:

@@ -11,13 +11,13 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv._checks import check_choice, check_count
+from rlenv._checks import check_count
 
 from ._loop import always
 from .autoreset import Autoreset
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
-from .task import TextGenTask, expanded
+from .task import TextGenTask, drawing, expanded
 from .turns import Turn, outcome_of
 
 Obs = dict[str, torch.Tensor]
@@ -89,8 +89,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         **task: Any,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = TextGenTask(**expanded(**task))
         self._slots = Slots(self.task.responder, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {
@@ -125,11 +123,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
-        self._picture: Any = None
-        if render_mode == "rgb_array":
-            from .picture import Picture  # pillow is for these alone
-
-            self._picture = Picture(encoding.tokenizer, encoding.stop_token_ids, encoding.max_length)
+        self._picture = drawing(render_mode, self.metadata["render_modes"], encoding)
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:

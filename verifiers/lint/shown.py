@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base import Problem, Verifier, demonstration_of, is_success, sample_each
@@ -46,22 +47,16 @@ def verdicts_on(verifier: Verifier, problems: Sequence[Problem], completions: Se
     try:
         for problem in problems:
             right, wrong = demonstration_of(verifier, problem), wrong_cases(verifier, problems, problem)[:1]
-            texts = [("demonstration", right)] if right else []
-            texts += [
-                *(("wrong", case.text) for case in wrong),
-                ("empty", ""),
-                *(("yours", text) for text in completions),
-            ]
-            cases = [Case(problem, text, kind) for kind, text in texts]
-            verdicts = [verdicts_of(verifier, judge, [case], alone=True)[0] for case in cases]
-            rows += [
-                {
-                    "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
+            cases = [Case(problem, right, "demonstration")] if right else []
+            cases += [replace(case, family="wrong") for case in wrong]
+            cases += [Case(problem, "", "empty"), *(Case(problem, text, "yours") for text in completions)]
+            for case in cases:
+                (verdict,) = verdicts_of(verifier, judge, [case], alone=True)
+                rows.append({
+                    "prompt": problem.text, "kind": case.family, "completion": case.text, "reward": verdict.reward,
                     "success": is_success(verifier, verdict), "status": verdict.status, "reason": verdict.reason,
                     "parts": dict(verdict.parts),
-                }
-                for (kind, text), verdict in zip(texts, verdicts, strict=True)
-            ]  # fmt: skip
+                })  # fmt: skip
     finally:
         judge.close()
     return rows
