@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
-from rlenv.verifiers.conversation import ROLES
+from rlenv.verifiers.conversation import ROLES, as_messages
 
 from .chat import read_template
 from .forms import Form
@@ -68,11 +67,5 @@ def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: flo
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
     stream = ProblemStream(verifier, "train", test_fraction)
     for problem in map(stream.__getitem__, range(SAMPLED)) if listed is None else filter(stream.has, listed):
-        yield from _contents(problem)
+        yield from (message["content"] for message in as_messages(problem.prompt))
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
-
-
-def _contents(problem: Problem) -> Sequence[str]:
-    if isinstance(problem.prompt, str):
-        return [problem.prompt]
-    return [message["content"] for message in problem.prompt]

@@ -281,9 +281,8 @@ class ActionForm:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         properties = schema.get("properties", {})
         self.fields = {name: kind for name, kind in properties.items() if name != _APART}
-        needed = [name for name in schema.get("required", ()) if name in self.fields]
-        self.needed = needed
-        self.single = needed[0] if len(needed) == 1 else None
+        self.needed = [name for name in schema.get("required", ()) if name in self.fields]
+        self.single = self.needed[0] if len(self.needed) == 1 else None
         self.is_text = self.single is not None and _type(self.fields[self.single]) == "string"
 
     def read(self, turn: str) -> dict[str, Any] | None:

@@ -36,10 +36,9 @@ class ServerError(ValueError):
         is_full: whether the server has as many sessions as it allows.
     """
 
-    def __init__(self, message: str, status: Status = "error", again: bool = False) -> None:
+    def __init__(self, message: str, status: Status = "error", again: bool = False, is_full: bool = False) -> None:
         super().__init__(printable(message, 600))
-        self.status, self.again = status, again
-        self.is_full = False
+        self.status, self.again, self.is_full = status, again, is_full
 
 
 class InvalidActionError(Exception):
@@ -93,11 +92,6 @@ class Server:
         scheme, _, self._rest = self.url.partition("://")
         self._local, self._secure = is_loopback(url), _SCHEMES[scheme.lower()] == "wss"
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of requests."""
-        return bearer(TOKEN)
-
     def schema(self) -> dict[str, Any]:
         """Return the schema of actions.
 
@@ -105,7 +99,7 @@ class Server:
             ServerError: if there is no such server.
         """
         address = f"http{'s' * self._secure}://{self._rest}/schema"
-        headers, found = self.headers, None
+        headers, found = bearer(TOKEN), None
         try:
             answer = ask(address, headers=headers, seconds=self.timeout)
         except OSError as error:
@@ -132,7 +126,7 @@ class Server:
         """
         client: Any = require("websockets.sync.client", "openenv", "verifier 'openenv'")
         options: dict[str, Any] = {"proxy": None} if self._local else {}
-        connect, headers = client.connect, self.headers
+        connect, headers = client.connect, bearer(TOKEN)
         if isinstance(connect, type):  # follows redirects
             connect = type("connect", (connect,), {"process_redirect": lambda _, error: error})
         try:
@@ -229,6 +223,5 @@ def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
         return InvalidActionError("; ".join(named) or said)
     full = code == "CAPACITY_REACHED"
     hint = "; let the server have more sessions at once" if full else ""
-    error = ServerError(f"the server says {code}: {said:.200}{hint}", again=full or code == "SESSION_ERROR")
-    error.is_full = full
-    return error
+    again = full or code == "SESSION_ERROR"
+    return ServerError(f"the server says {code}: {said:.200}{hint}", again=again, is_full=full)

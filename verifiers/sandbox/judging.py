@@ -12,6 +12,8 @@ import struct
 import sys
 from typing import Any
 
+from ..base import REASON_LENGTH, MiscountError, checked, describe
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">I")  # the length of a message
 
@@ -68,8 +70,6 @@ def _limit(memory_mb: int) -> None:
 def _answer(verifier: Any, problem: Any, said: Any) -> dict[str, object]:
     """Return the verdict on a completion, or the reply to the last of a dialogue's turns, as plain data."""
     if isinstance(said, str):
-        from ..base import checked
-
         return _plain(*checked(verifier, verifier.verify_batch([problem], [said]), 1))
     from ..dialogues import replay
 
@@ -80,16 +80,12 @@ def _answer(verifier: Any, problem: Any, said: Any) -> dict[str, object]:
 
 
 def _failure(error: BaseException) -> dict[str, object]:
-    from ..base import MiscountError, describe
-
     if isinstance(error, MiscountError):
         return {"miscount": str(error)}
     return {"status": "error", "reason": describe(error)}
 
 
 def _plain(verdict: Any) -> dict[str, object]:
-    from ..base import REASON_LENGTH
-
     return {
         "reward": float(verdict.reward),
         "parts": {str(name): float(value) for name, value in verdict.parts.items()},
