@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any
 
 SHOWN = 200  # characters of a wrong value in a message
-MANY = 50  # names, too many for a message
+MANY = 80  # names, too many for a message
 
 
 def in_one_line(value: Any) -> str:

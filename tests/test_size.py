@@ -197,7 +197,7 @@ def test_an_update_loads_only_what_is_counted():
 
     files = "[module.__file__ for name, module in sys.modules.items() if name.partition('.')[0] == 'rlenv']"
     loaded = {Path(file).resolve() for file in run_anew(f"{GRPO}\nimport sys\nfound = {files}")}
-    job, ajar = "GRPO on text with a reward function", {"agents/policies", "verifiers/dialogues"}
+    job, ajar = "GRPO on text with a reward function", {"agents/policies", "verifiers", "verifiers/dialogues"}
     counted, closed = (set(path_of(job, closed=closed).values()) for closed in (False, True))
     assert len(loaded) > 50 and loaded <= counted
     assert {path.parent.relative_to(ROOT).as_posix() for path in loaded - closed} == ajar
