@@ -16,8 +16,13 @@ def row(make: Callable[..., Any], arguments: dict[str, Any], *names: str) -> Any
 
 def check_refused(make: Callable[..., Any], arguments: dict[str, Any], names: Sequence[str]) -> str:
     """Check that a call is a ValueError or TypeError of one line that has all the names, and return the line."""
-    with pytest.raises((ValueError, TypeError)) as refused:
-        make(**arguments)
+    return refusal(lambda: make(**arguments), *names, kind=(ValueError, TypeError))
+
+
+def refusal(call: Callable[[], Any], *names: str, kind: Any = ValueError) -> str:
+    """Check that a call is an error of this kind, of one line that has all the names, and return the line."""
+    with pytest.raises(kind) as refused:
+        call()
     message = str(refused.value)
     assert "\n" not in message and [name for name in names if name not in message] == [], message
     return message
