@@ -49,7 +49,7 @@ def presets() -> str:
 
 
 def supported() -> str:
-    """Return the table of the architectures that pass every check of tests/agents/test_architectures.py."""
+    """Return the table of the architectures that pass every check of tests/agents/test_models.py."""
     rows = [f"| {each.name} | {each.about} |" for each in ARCHITECTURES if each.refused is None]
     return "\n".join(["| architecture | special about it |", "|---|---|", *rows])
 

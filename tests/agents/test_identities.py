@@ -1,19 +1,24 @@
 """The identities 3 and 6 of the design: the reference stays, and what was played is what is trained."""
 
 import copy
+import math
 
 import gymnasium as gym
 import pytest
 import torch
-from diagonal import diagonal, slow
+from diagonal import diagonal
 from dialogues import talking
 from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close, collect
+from refused import refusal
 from tiny_models import ALPHABET, PROMPTS, hash_reward, norm_in_double, reward_of, text_envs, tiny_policy
 
-from rlenv.agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline
+from rlenv.agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, SampledPolicy
+from rlenv.agents.language.nucleus import nucleus
 from rlenv.agents.policies import choosing
+from rlenv.agents.policies.base import actor_parameters
 from rlenv.agents.policies.choosing import sample_categorical
+from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
 from rlenv.verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
@@ -90,7 +95,7 @@ def own_rewards(envs, rollout):
 # What is sampled.
 
 
-def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not():
+def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not(generator):
     rare, each = 150_000, 1e-8  # each is less than float32 can add to 1
     law = torch.full((rare + 2,), each, dtype=torch.float64)
     law[0], law[-1] = 1 - rare * each, 0
@@ -98,10 +103,7 @@ def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_no
     uniform = torch.cat([torch.tensor([0.0, 0.5], dtype=torch.float64), law[0] + each * steps])
     drawn = choosing._invert(law.log().repeat(len(uniform), 1), uniform)
     assert drawn.tolist() == [0, 0, 1, 70_001, rare]
-
-
-def test_broken_distributions_of_a_large_vocabulary_give_an_index(generator):
-    assert sample_categorical(torch.full((3, 5000), torch.nan), generator).max() < 5000
+    assert sample_categorical(torch.full((3, 5000), torch.nan), generator).max() < 5000, "a broken distribution"
 
 
 HOSTILE = {  # what a checkpoint's generation_config may hold
@@ -130,40 +132,18 @@ def test_generation_config_of_the_model_has_no_effect(tmp_path):
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
-def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos, monkeypatch):
+def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos):
+    """test_dialogues.py compares all of them with those that the environment got."""
     envs = text_envs(3, pad_is_eos=pad_is_eos)
-    policy = tiny_policy("gpt2", envs)
-    slots, finished = [[] for _ in range(3)], []
-    step = envs.step
-
-    def listen(actions):
-        out = step(actions)
-        for slot, action in enumerate(actions.tolist()):
-            slots[slot].append(action)
-            if out[2][slot]:
-                finished.append(slots[slot])
-                slots[slot] = []
-        return out
-
-    monkeypatch.setattr(envs, "step", listen)
-    rollout = collect(policy, envs, 3)
-    trained = [rollout.actions[i, : rollout.lengths[i]].tolist() for i in range(3)]
-    assert sorted(trained) == sorted(finished)
-    longer = collect(policy, envs, 12)
-    last = longer.actions.gather(1, longer.lengths[:, None] - 1)[:, 0]
+    rollout = collect(tiny_policy("gpt2", envs), envs, 12)
+    last = rollout.actions.gather(1, rollout.lengths[:, None] - 1)[:, 0]
     end = envs.unwrapped.task.encoding.eos_token_id
     ended = last == end
-    assert ended.any() and torch.equal(ended, ~longer.truncated)
-    assert int((longer.actions.where(longer.mask, -1) == end).sum()) == int(ended.sum())
+    assert ended.any() and torch.equal(ended, ~rollout.truncated)
+    assert int((rollout.actions.where(rollout.mask, -1) == end).sum()) == int(ended.sum())
 
 
-@pytest.mark.parametrize(
-    ("name", "pad_is_eos"),
-    [
-        *(("gpt2", False), ("llama", True), slow("gpt2", True), slow("llama", False)),
-        *(slow("mistral", False), slow("mistral", True)),
-    ],
-)
+@diagonal("name, pad_is_eos", ["gpt2", "llama", "mistral"], [False, True], rare=["mistral"])
 def test_every_sampled_token_is_credited_with_the_reward_of_its_own_text(name, pad_is_eos):
     """With a reward at the end, dL / d log pi(a_t) = -R_i / N at each step of episode i, its end token's included.
 
@@ -188,3 +168,82 @@ def test_every_sampled_token_is_credited_with_the_reward_of_its_own_text(name, p
     expected = -(rewards.double()[:, None] * rollout.mask) / len(rollout)
     scale = expected.abs().max()
     assert_close(log_probs.grad / scale, expected / scale, EXACT, "credit")
+
+
+# What `Onlooker` says about a policy is what the policy acts by.
+
+
+SUM = {"verifier": "arith", "max_new_tokens": 5}
+
+
+def looked_at(policy):
+    """Play three episodes at random; return what was seen in each step, and the choices there."""
+    env, onlooker, steps = gym.make("TextGen-v0", **SUM), Onlooker(policy, CPU), []
+    env.action_space.seed(1)
+    for seed in (5, None, None):
+        obs, over = env.reset(seed=seed)[0], False
+        onlooker.start()
+        while not over:
+            steps.append((obs, onlooker.look(obs)))
+            obs, _, *ends, _ = env.step(env.action_space.sample())
+            over = any(ends)
+    return steps
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("temperature", "top_p", "adapter"), [(1.0, 1.0, {"lora_rank": 2}), (0.7, 0.8, {})])
+def test_the_probability_of_a_token_is_that_of_acting(temperature, top_p, adapter):
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=SUM, policy_kwargs=adapter, device="cpu", seed=3)
+    for parameter in actor_parameters(agent.policy):
+        parameter.add_(0.1)  # a fresh adapter changes nothing
+    policy = SampledPolicy(agent.policy, temperature, top_p)
+    steps = looked_at(policy)
+    assert len(steps) > 6
+    for obs, choices in steps:
+        batch = {key: torch.as_tensor(value)[None] for key, value in obs.items()}
+        token, log_prob, _ = policy.act(batch, None, torch.tensor([True]), generator=torch.Generator().manual_seed(0))
+        assert choices.log_probs[token[0]] == pytest.approx(float(log_prob[0]), abs=1e-5)
+        assert float(choices.log_probs.exp().sum()) == pytest.approx(1)
+    assert any(choices.log_probs.isinf().any() for *_, choices in steps) == (top_p < 1)
+
+
+def test_the_likeliest_come_first_and_drawing_follows_the_probabilities():
+    choices = Choices(torch.tensor([0.2, 0.5, 0.0, 0.2, 0.1]).log())
+    assert choices.likeliest(3) == [(1, pytest.approx(0.5)), (0, pytest.approx(0.2)), (3, pytest.approx(0.2))]
+    assert choices.draw(deterministic=True) == 1
+    expected = -sum(p * math.log(p) for p in (0.2, 0.5, 0.2, 0.1))
+    assert choices.entropy == pytest.approx(expected)  # 0 log 0 counts 0
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.bincount(torch.tensor([choices.draw(False, generator) for _ in range(2000)]), minlength=5) / 2000
+    torch.testing.assert_close(drawn, choices.log_probs.exp(), atol=0.03, rtol=0)
+
+
+# Sampling for evaluation: another temperature and top-p, while the trained policy stays as it is.
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.4, 0.7, 0.9, 0.999])
+def test_the_nucleus_holds_the_fewest_likeliest_tokens(top_p):
+    log_probs = torch.randn(20, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    for law, found in zip(log_probs.exp(), nucleus(log_probs, top_p).exp(), strict=True):
+        order = law.argsort(descending=True)
+        size = next(size for size in range(1, 10) if law[order[:size]].sum() >= top_p)
+        expected = torch.zeros(9, dtype=torch.float64).index_copy_(0, order[:size], law[order[:size]])
+        torch.testing.assert_close(found, expected / expected.sum(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_samples_have_the_log_probabilities_of_their_own_distribution_and_the_policy_stays_as_it_is(name, generator):
+    envs = text_envs(num_envs=8, max_new_tokens=4)
+    policy = tiny_policy(name, envs, temperature=1.3)
+    wrapped = SampledPolicy(policy, temperature=0.7, top_p=0.6)
+    rollout = Collector(envs, policy.device).collect(wrapped, 8, generator)
+    for row, step in rollout.mask.nonzero().tolist():
+        length = int(rollout.observations["length"][row])
+        context = torch.cat([rollout.observations["tokens"][row, :length], rollout.actions[row, :step]])
+        with torch.no_grad():
+            law = (policy.model(context[None]).logits[:, -1, : policy.vocab_size].double() / 0.7).log_softmax(-1)
+        wanted = nucleus(law, 0.6)[0, rollout.actions[row, step]]
+        assert wanted.isfinite() and float(rollout.log_probs[row, step]) == pytest.approx(float(wanted), abs=1e-9)
+    assert wrapped.temperature == 0.7 and policy.temperature == 1.3 and wrapped.model is policy.model
+    assert SampledPolicy(policy).temperature == 1.3
+    refusal(lambda: wrapped.evaluate(None), "for evaluation")

@@ -1,4 +1,4 @@
-"""Small models of many architectures: test_architectures.py checks them, docs/appendix/models.md has all."""
+"""Small models of many architectures: test_models.py checks them, docs/appendix/models.md has all."""
 
 from __future__ import annotations
 
