@@ -5,7 +5,9 @@ Also weights of 16 bits with float32 copies, which every agent trains. Acting wi
 
 import json
 import math
+import re
 import shutil
+from functools import partial
 
 import peft
 import pytest
@@ -15,6 +17,7 @@ from architectures import ARCHITECTURES
 from continued import everything, run
 from diagonal import slow
 from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
+from refused import refusal
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
@@ -63,11 +66,6 @@ def base_folder(path, name="llama", seed=0, layers=2):
     return path
 
 
-def agent_on(model, envs, **kwargs):
-    policy_kwargs = kwargs.pop("policy_kwargs", {"lora_rank": 4})
-    return RLOO(model, envs, policy_kwargs=policy_kwargs, **{**SMALL, **kwargs})
-
-
 def weights_at(model):
     return {weight.data_ptr() for weight in model.parameters()}
 
@@ -110,32 +108,6 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
 # What is trained.
 
 
-def made(name, base, policy_kwargs, **more):
-    passes = {"num_epochs": 2, "num_minibatches": 1} if name in PASSES else {}
-    settings = {"episodes_per_update": 8, "num_envs": 8, "seed": 5, "learning_rate": 1e-2, "device": "cpu"}
-    envs = text_envs(8, group_size=4, max_new_tokens=3)
-    agent = AGENTS[name](base, envs, policy_kwargs=policy_kwargs, **fitting(name, {**settings, **passes, **more}))
-    return with_teacher(agent)
-
-
-def trained(agent, folder):
-    """Train for two updates, with a break that changes nothing between them; return the metrics of the second."""
-    [first] = run(agent, 1)
-    agent.save(folder)
-    envs = text_envs(8, group_size=4, max_new_tokens=3)
-    again = Agent.load(folder, env=envs, continue_env=True, device="cpu")
-    assert everything(again) == everything(agent)
-    [second] = run(agent, 1)
-    assert run(again, 1) == [second]
-    assert everything(again) == everything(agent)
-    for metrics in (first, second):
-        assert all(math.isfinite(figure) for figure in metrics.values()), metrics
-        assert metrics["train/grad_norm"] > 1e-3 and metrics["train/skipped_updates"] == 0
-    if is_taught(agent.name):
-        assert first["train/kl_teacher"] > 0.01, "the teacher is another policy, on a base of its own"
-    return second
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return base_folder(tmp_path_factory.mktemp("base"), layers=1)
@@ -146,12 +118,27 @@ FAST = ("ppo", "distillation")  # passes and a critic; a teacher
 
 @pytest.mark.parametrize("name", [name if name in FAST else slow(name) for name in AGENTS])
 def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp_path):
-    agent = made(name, base, {"lora_rank": 2, "lora_targets": ["q_proj", "down_proj"]}, kl_coef=0.05)
+    """With a break between two updates that changes nothing."""
+    envs = text_envs(8, group_size=4, max_new_tokens=3)
+    settings = {"episodes_per_update": 8, "num_envs": 8, "seed": 5, "learning_rate": 1e-2, "kl_coef": 0.05}
+    settings |= {"num_epochs": 2, "num_minibatches": 1} if name in PASSES else {}
+    adapter = {"lora_rank": 2, "lora_targets": ["q_proj", "down_proj"]}
+    agent = AGENTS[name](base, envs, policy_kwargs=adapter, device="cpu", **fitting(name, settings))
+    agent = with_teacher(agent)
     before = {key: weight.detach().clone() for key, weight in agent.policy.named_parameters()}
-    metrics = trained(agent, tmp_path / "agent")
+    [first] = run(agent, 1)
+    agent.save(tmp_path)
+    again = Agent.load(tmp_path, env=text_envs(8, group_size=4, max_new_tokens=3), continue_env=True, device="cpu")
+    [second] = run(agent, 1)
+    assert run(again, 1) == [second] and everything(again) == everything(agent)
+    for metrics in (first, second):
+        assert all(math.isfinite(figure) for figure in metrics.values()), metrics
+        assert metrics["train/grad_norm"] > 1e-3 and metrics["train/skipped_updates"] == 0
+    if is_taught(name):
+        assert first["train/kl_teacher"] > 0.01, "the teacher is another policy, on a base of its own"
     moved = {key for key, weight in agent.policy.named_parameters() if not torch.equal(weight, before[key])}
     assert moved == {key for key in before if ".lora_" in key or key.startswith("critic.head")}
-    assert metrics["train/logp_gap_max"] < ROUNDING
+    assert second["train/logp_gap_max"] < ROUNDING
 
 
 # Checkpoints.
@@ -159,7 +146,7 @@ def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp
 
 def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
     envs = few_envs()
-    agent = agent_on(base_folder(tmp_path / "base"), envs, kl_coef=0.1)
+    agent = RLOO(base_folder(tmp_path / "base"), envs, policy_kwargs={"lora_rank": 4}, kl_coef=0.1, **SMALL)
     agent.learn(total_episodes=8)
     agent.save(tmp_path / "agent")
     assert tensor_files(tmp_path / "agent") == {"policy/model/adapter_model.safetensors", "training.safetensors"}
@@ -269,12 +256,13 @@ def change_config(**entries):
     return change
 
 
+def of_another_method(adapter):
+    peft.LoHaConfig(base_model_name_or_path=str(adapter.parent / "base")).save_pretrained(adapter)
+
+
 UNFIT = {  # what happens to the adapter's folder, what the line says
     "kind": (change_config(use_dora=True), "is not supported: use_dora; supported: plain LoRA"),
-    "method": (
-        lambda adapter: peft.LoHaConfig(base_model_name_or_path=str(adapter.parent / "base")).save_pretrained(adapter),
-        "is not supported: peft_type, .*; supported: plain LoRA",
-    ),
+    "method": (of_another_method, "is not supported: peft_type, .*; supported: plain LoRA"),
     "start": (change_config(init_lora_weights="pissa"), "init_lora_weights='pissa', which changes the base; let peft"),
     "missing": (lambda adapter: (adapter / adapters.WEIGHTS).unlink(), "cannot be read"),
     "shape": (change_config(r=3), "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A"),
@@ -299,6 +287,4 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path):
     for name, (happens, message) in UNFIT.items():
         policy.export(tmp_path / name, merge=False)
         happens(tmp_path / name)
-        with pytest.raises(ValueError, match=message) as error:
-            policy_on(tmp_path / name)
-        assert "\n" not in str(error.value)
+        assert re.search(message, refusal(partial(policy_on, tmp_path / name)))

@@ -16,7 +16,6 @@ from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
 from rlenv.agents import Collector, Reinforce, make_envs
-from rlenv.agents.policies.draws import EpisodeDraws
 from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.env_protocol import EnvSlots
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
@@ -173,12 +172,6 @@ def test_an_agent_counts_the_steps_taken_and_those_trained_on():
 
 
 # One seed plays the same episodes whatever the number of slots.
-
-
-def test_a_slot_that_waits_gets_its_number_again():
-    draws = EpisodeDraws(torch.Generator().manual_seed(0), 1)
-    numbers = [float(draws.take(np.array([t == 0]), np.array([t % 2 == 0]))) for t in range(5)]
-    assert numbers[1] == numbers[2] and numbers[3] == numbers[4] and len(set(numbers)) == 3
 
 
 PARTS = ("actions", "log_probs", "rewards", "mask", "groups")

@@ -9,6 +9,7 @@ import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
+from refused import refusal
 from tabular import make_agent
 from tiny_models import reward_of, text_envs, tiny_policy
 from updates import N, sample
@@ -38,12 +39,7 @@ def dapo(reward=mixed_reward, **settings):
     settings = {"episodes_per_update": EPISODES, "lr_schedule": "constant", "seed": 1, "device": "cpu", **settings}
     agent, rounds = DAPO(tiny_policy("gpt2", envs), envs, **settings), []
     gather = agent.collector.collect
-
-    def listen(*args, **kwargs):
-        rounds.append(gather(*args, **kwargs))
-        return rounds[-1]
-
-    agent.collector.collect = listen
+    agent.collector.collect = lambda *given, **more: rounds.append(gather(*given, **more)) or rounds[-1]
     return agent, rounds
 
 
@@ -154,10 +150,6 @@ def test_weights_come_back_from_a_checkpoint(tmp_path):
 # Parts in a group.
 
 
-def gdpo_advantages(rollout, **settings):
-    return make_agent(GDPO, 4, **settings).prepare(rollout).advantages[:, 0].tolist()
-
-
 def with_columns(**columns):
     """Return a rollout of groups of 4 whose verdicts have these parts; NaN for none."""
     rows = len(next(iter(columns.values())))
@@ -171,14 +163,14 @@ def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean():
     right, tidy = 0.5 / (math.sqrt(1 / 3) + 1e-4), 0.5 / (math.sqrt(1 / 2) + 1e-4)
     sums = [right, tidy - right, right - tidy, -right, right, -right, right, -right]
     wanted = [one / math.sqrt(sum(each**2 for each in sums) / 8) for one in sums]
-    assert gdpo_advantages(rollout, part_weights={"right": 1, "tidy": 1}) == pytest.approx(wanted, abs=1e-6)
+    found = make_agent(GDPO, 4, part_weights={"right": 1, "tidy": 1}).prepare(rollout).advantages[:, 0].tolist()
+    assert found == pytest.approx(wanted, abs=1e-6)
 
 
 def test_a_part_that_no_verdict_has_is_named_in_the_first_update():
     agent = make_agent(GDPO, 4, part_weights={"right": 1.0, "tody": 1.0})
     with pytest.raises(ValueError, match=r"^part_weights names 'tody', but the verdicts .* the parts right, tidy$"):
         agent.update(with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0]))
-    with pytest.raises(ValueError, match=r"^part_weights names 'right', but the verdicts .* no named parts$"):
-        agent.update(sample())
+    refusal(lambda: agent.update(sample()), "part_weights names 'right', but the verdicts", "no named parts")
     failed = replace(sample(), status=torch.full((N,), ERROR))
     assert agent.update(failed)["train/grad_norm"] == 0  # they say nothing of names

@@ -3,10 +3,12 @@
 import re
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from fake_server import TOKEN, FakeServer
+from refused import refusal
 from tiny_models import PROMPTS, text_envs, tiny_policy
 
 from rlenv import agents
@@ -40,10 +42,6 @@ def made(server, policy=None, patience=5.0, folder=None, **settings):
 
 def trained(agent, updates=2, **budget):
     return [metrics for _, metrics in agent.updates(total_episodes=EPISODES * updates, **budget)]
-
-
-def told(recorded):
-    return [str(one.message) for one in recorded]
 
 
 def test_weights_have_their_version_before_they_come_and_each_round_after(server, tmp_path):
@@ -122,7 +120,7 @@ def test_a_server_that_was_started_again_gets_the_weights_and_the_rollout_is_dro
     agent.collector.collect = collecting
     with pytest.warns(UserWarning) as recorded:
         metrics = trained(agent, 2, reset_num_timesteps=False)
-    (line,) = told(recorded)
+    (line,) = (str(one.message) for one in recorded)
     assert re.fullmatch(r"the engine at \S+ was started again, without .*; the weights are sent again", line)
     assert [each["train/engine_dropped"] for each in metrics] == [1, 1]
     assert max(each["train/engine_gap"] for each in metrics) < 1e-5
@@ -140,7 +138,7 @@ def test_a_server_that_is_away_is_waited_for(server, cut, monkeypatch):
         monkeypatch.setattr(served, "time", waiting)
     with pytest.warns(UserWarning) as recorded:
         metrics = trained(agent, 2, reset_num_timesteps=False)
-    (line,) = told(recorded)
+    (line,) = (str(one.message) for one in recorded)
     assert re.search("was away .*; the weights are sent again" if cut else "is away .*; asking again for 5 s", line)
     assert metrics[-1]["train/engine_dropped"] == cut and metrics[-1]["train/engine_gap"] < 1e-5
 
@@ -179,8 +177,8 @@ def test_the_wait_for_a_server_ends_with_the_training(server, away, staleness, m
 
 def test_a_server_that_answers_later_than_patience_lasts_is_named(server):
     server.delay = 0.2
-    with pytest.raises(EngineError, match=r"took over 0.1 s for /weight_info; set a longer patience"):
-        trained(made(server, patience=0.1), 1)
+    agent = made(server, patience=0.1)
+    refusal(partial(trained, agent, 1), "took over 0.1 s for /weight_info; set a longer patience", kind=EngineError)
 
 
 def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_restart(server):
@@ -199,5 +197,4 @@ def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_rest
     with pytest.raises(StaleEngineError, match=r"started again .*The model `.*` does not exist"):
         list(engine.write([request]))
     server.errors["/v1/load_lora_adapter"] = 404, '{"detail":"Not Found"}'
-    with pytest.raises(EngineError, match="--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
-        engine.load(policy)
+    refusal(lambda: engine.load(policy), "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", kind=EngineError)

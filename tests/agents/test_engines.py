@@ -4,6 +4,7 @@ import math
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -11,22 +12,16 @@ import pytest
 import torch
 from diagonal import diagonal
 from dialogues import calling, number_of, talking
-from engine_models import check_greedy, check_replayed
+from engine_models import EPISODES, SETTINGS, answers, check_greedy, check_replayed, trained
 from fake_engine import FakeEngine
-from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
+from refused import refusal
+from tiny_models import tiny_model, tiny_policy
 
 from rlenv import agents
 from rlenv.agents import EngineError, processes
 from rlenv.agents.engines.base import weights_of
 from rlenv.curriculum import Curriculum
 from rlenv.verifiers import Problem, Verdict, Verifier
-
-EPISODES = 12
-SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
-
-
-def answers(**kwargs):
-    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3], **kwargs)
 
 
 def dialogues(**kwargs):
@@ -37,12 +32,6 @@ def made(envs=None, faults=None, policy=None, cls=agents.GRPO, **settings):
     envs = answers() if envs is None else envs
     policy = policy or tiny_policy("llama", envs, 0.7, dtype="float32")
     return cls(policy, envs, engine=FakeEngine(policy, **faults or {}), **SETTINGS | settings)
-
-
-def trained(agent, updates=3, **budget):
-    """Return the rollouts and the metrics of some updates."""
-    found = list(agent.updates(total_episodes=EPISODES * updates, **budget))
-    return [rollout for rollout, _ in found], [metrics for _, metrics in found]
 
 
 def weights(agent):
@@ -67,8 +56,7 @@ def test_weights_are_sent_whole_once_and_adapters_merged():
                 weight.fill_(0.1)
     changed = {sent.name for sent in weights_of(policy) if not torch.equal(sent.whole(), plain[sent.name])}
     assert changed and all("proj" in name for name in changed)
-    base = dict(plain)
-    assert all(torch.equal(sent.whole(), base[sent.name]) for sent in weights_of(policy, merges=False))
+    assert all(torch.equal(sent.whole(), plain[sent.name]) for sent in weights_of(policy, merges=False))
 
 
 def test_tied_weights_are_sent_under_both_names_and_padded_ones_without_what_pads_them():
@@ -105,8 +93,7 @@ def test_an_unanswered_request_is_refused():
     agent = made()
     write = agent.engine.write
     agent.engine.write = lambda requests: list(write(requests))[1:]
-    with pytest.raises(EngineError, match=f"left 1 of {EPISODES} requests"):
-        trained(agent, 1)
+    refusal(partial(trained, agent, 1), f"left 1 of {EPISODES} requests", kind=EngineError)
 
 
 UNCHECKED = 4  # the place of an episode that is not among the eight of the guard
@@ -174,16 +161,15 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
 def test_several_processes_need_a_server(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", sys)  # any module
     monkeypatch.setattr(processes, "size", lambda: 2)
-    with pytest.raises(ValueError, match="2 processes need one engine that all of them ask: pass engine_url"):
-        agents.GRPO("tiny", answers(), engine="vllm")
+    make = partial(agents.GRPO, "tiny", answers(), engine="vllm")
+    refusal(make, "2 processes need one engine that all of them ask: pass engine_url")
 
 
 def test_a_wrapper_that_cannot_step_some_slots_is_refused():
     envs = dialogues()
     stepping = envs.step
     envs.step = lambda actions: stepping(actions)
-    with pytest.raises(ValueError, match="cannot step some of its slots"):
-        trained(made(envs), 1)
+    refusal(partial(trained, made(envs), 1), "cannot step some of its slots")
 
 
 def test_a_rollout_is_written_while_the_update_before_it_runs():
@@ -204,7 +190,7 @@ def test_a_rollout_is_written_while_the_update_before_it_runs():
         return update(rollout)
 
     agent.engine.write, agent.update = writing, updating
-    _, metrics = trained(agent, 4)
+    metrics = trained(agent, 4)
     assert agent.engine.loads == 4
     assert [each["train/engine_dropped"] for each in metrics] == [0.0] * 4
     assert metrics[0]["train/mismatch_kl"] < 1e-9 < metrics[1]["train/mismatch_kl"]
@@ -252,7 +238,7 @@ def test_the_order_of_mini_batches_goes_on_where_a_rollout_written_ahead_is_drop
 def test_a_rollout_of_the_weights_before_trains_without_a_correction():
     """The gap between acting and training is then by right, and no bug that would have to end the run."""
     agent = made(staleness=1, mismatch="none", max_grad_norm=1e9)
-    _, metrics = trained(agent, 4)
+    metrics = trained(agent, 4)
     assert metrics[0]["train/logp_gap_max"] < 1e-3 and metrics[-1]["train/logp_gap_max"] > 0.05
     assert agent.num_updates == 4
 
@@ -278,12 +264,15 @@ def rising():
 
 def test_what_is_trained_does_not_depend_on_which_of_both_threads_is_faster():
     """Neither episodes of several rounds, nor the levels of a curriculum, nor the order of mini-batches."""
-    agents_of = (made(rising(), cls=agents.DAPO, max_rounds=2, **AHEAD) for _ in range(2))
-    ways = [trained(in_order(agent, first), 4) for agent, first in zip(agents_of, ("rollout", "update"), strict=True)]
-    (said, one), (others, other) = (([r.observations["tokens"].tolist() for r in played], m) for played, m in ways)
-    assert one == other and one[0]["train/approx_kl"] > 0 == one[-1]["train/engine_dropped"]
-    assert said == others and {len(rows) for rows in said} == {2 * EPISODES}
-    assert {each[0] for rows in said for each in rows} == {2, 3, 4}, "every level"
+    ways = []
+    for first in ("rollout", "update"):
+        agent = in_order(made(rising(), cls=agents.DAPO, max_rounds=2, **AHEAD), first)
+        updates = agent.updates(total_episodes=4 * EPISODES)
+        ways.append([(rollout.observations["tokens"].tolist(), metrics) for rollout, metrics in updates])
+    one, other = ways
+    assert one == other and one[0][1]["train/approx_kl"] > 0 == one[-1][1]["train/engine_dropped"]
+    assert {len(rows) for rows, _ in one} == {2 * EPISODES}
+    assert {each[0] for rows, _ in one for each in rows} == {2, 3, 4}, "every level"
 
 
 def test_an_evaluation_between_updates_changes_nothing():
@@ -356,7 +345,7 @@ def test_what_is_dropped_counts_nowhere():
 
     agent.engine.load = loading
     with pytest.warns(UserWarning, match="the weights are sent again"):
-        rollouts, metrics = trained(agent)
+        rollouts, metrics = zip(*agent.updates(total_episodes=3 * EPISODES), strict=True)
     assert [each["train/engine_dropped"] for each in metrics] == [0, 1, 1]
     assert agent.num_timesteps == sum(int(rollout.lengths.sum()) for rollout in rollouts)
     assert agent.num_episodes == 3 * EPISODES and max(each["train/engine_gap"] for each in metrics) < 1e-5

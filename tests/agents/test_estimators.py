@@ -16,12 +16,7 @@ import torch
 
 from rlenv._status import ERROR
 from rlenv.agents import Rollout
-from rlenv.agents.estimators.baselines import (
-    RunningMean,
-    group_mean,
-    leave_one_out,
-    optimal_token,
-)
+from rlenv.agents.estimators.baselines import RunningMean, group_mean, leave_one_out, optimal_token
 from rlenv.agents.estimators.clipping import clipped_ratio
 from rlenv.agents.estimators.gates import gamma_kernel, largest, soft_gate
 from rlenv.agents.estimators.kl import k3
@@ -45,10 +40,6 @@ def rollout_of(groups, steps=1, lengths=None, **more):
     return replace(made, groups=torch.tensor(groups), **more)
 
 
-def failed(*rows):
-    return {"status": torch.tensor([ERROR if row in rows else 0 for row in range(len(GROUPS))])}
-
-
 def norms_of(*rows):
     return {"extras": {"score_norms": double(rows)[:, None].expand(-1, 2)}}
 
@@ -62,19 +53,13 @@ SURE = double([[0, -8, -9]]).log_softmax(-1)  # 1 - 2π + Σ π² is rounding er
 PI, NEAR = SURE[0].exp(), torch.tensor([-1 + 2**-10])
 FAR = torch.tensor([[0.0, 0.0], [-900.0, -900.0]])
 KNOWN = {
-    "an ended episode keeps its last": (
-        lambda: hold_last(REWARDS, ~REWARDS.isnan()),
-        [[1, 2, 4], [8, -2, -2], [3, 3, 3]],
-    ),
-    "every step has statistics of its own": (
+    "an end keeps its last": (lambda: hold_last(REWARDS, ~REWARDS.isnan()), [[1, 2, 4], [8, -2, -2], [3, 3, 3]]),
+    "each step by itself": (
         lambda: group_std(double([[0, 5], [2, 5]]), rollout_of([0, 0], 2)),
         [[math.sqrt(2), 0]] * 2,
     ),
     "one step is whitened to zero": (lambda: whiten(torch.tensor([[3, NAN]]), torch.tensor([[True, False]])), [[0, 0]]),
-    "a mean that is rounding divides nothing": (
-        lambda: over_group_mean(torch.tensor([[0.3], [-0.1], [-0.2]]), ONE_GROUP),
-        [[0]] * 3,
-    ),
+    "a mean of rounding": (lambda: over_group_mean(torch.tensor([[0.3], [-0.1], [-0.2]]), ONE_GROUP), [[0]] * 3),
     "the mean of others of one is zero": (lambda: leave_one_out(RETURNS, ALONE), 0 * RETURNS),
     "the mean of one is itself": (lambda: group_mean(RETURNS, ALONE), RETURNS),
     "the plain mean of others who were certain": (
@@ -153,7 +138,7 @@ def test_the_running_mean_by_hand():
 
 def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean():
     baseline, alone = RunningMean(), RunningMean()
-    rollout = rollout_of(GROUPS, 2, **failed(1, 3))
+    rollout = rollout_of(GROUPS, 2, status=torch.tensor([0, ERROR, 0, ERROR, 0]))
     baseline(torch.where(rollout.ok[:, None], RETURNS, NAN), rollout)
     alone(RETURNS[rollout.ok], rollout.select(rollout.ok))
     assert torch.equal(baseline.mean, alone.mean)

@@ -8,19 +8,8 @@ import torch
 from diagonal import slow
 from planted import PLANTED
 
-from rlenv.agents import (
-    A2C,
-    AGENTS,
-    DAPO,
-    GRPO,
-    RLOO,
-    Agent,
-    Distillation,
-    Reinforce,
-    ReinforceBaseline,
-    ReinforcePlusPlus,
-    gradient_check,
-)
+from rlenv import agents
+from rlenv.agents import AGENTS, DAPO, GRPO, RLOO, Agent, Reinforce, ReinforceBaseline, gradient_check
 from rlenv.agents.estimators import aggregation
 from rlenv.agents.exact import World, true_gradient
 from rlenv.agents.gradient_check import check_gradient
@@ -43,7 +32,7 @@ class AgainstADraw(ReMax):
     greedy = False
 
 
-class SummedA2C(A2C):
+class SummedA2C(agents.A2C):
     weights = staticmethod(aggregation.sequence_sum)
 
 
@@ -61,7 +50,7 @@ class SummedA2C(A2C):
         (SummedA2C, {"world": DIALOGUES, "gae_lambda": 0.3, "episodes": 1, "group_size": 1}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"baseline": "batch-mean", **ONE_PROMPT}, 1 / 3, 1, "right direction, scaled by 0.667"),
         (ReinforceBaseline, {**ONE_PAIR, "gamma": 0.5}, 0.1538, 0.9892, "8.4° off"),  # leaves out γ^t
-        (ReinforcePlusPlus, ONE_PAIR, 1.3877, -0.9984, "176.8° off"),
+        (agents.ReinforcePlusPlus, ONE_PAIR, 1.3877, -0.9984, "176.8° off"),
     ],
 )
 def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
@@ -118,7 +107,7 @@ class Locked(RLOO):
         *((RLOO, each, "30 rollouts") for each in ({"episodes": 10**18}, {"world": World(2, 99, end=0)})),
         (RLOO, {"rewards": [1] * 4}, "the true gradient is 0"),
         (RLOO, {"rewards": [0, 1]}, "4 answers.*got 2"),
-        (Distillation, {}, "Distillation learns from a teacher"),
+        (agents.Distillation, {}, "Distillation learns from a teacher"),
         (Lucky, ONE_PAIR, "Lucky"),
         (Locked, ONE_PAIR, "Locked cannot be copied, .*lock"),
     ],

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from functools import partial
 
 import gymnasium as gym
 import pytest
 from chat_families import FAMILIES
+from refused import refusal
 from tiny_models import write_chat_model
 from transformers import AutoTokenizer
 
@@ -18,11 +20,7 @@ CHATML = FAMILIES["chatml"]()
 SMALL = {"episodes_per_update": 4, "group_size": 2, "device": "cpu"}
 
 
-def short(completions, **columns):
-    return [1.0 / (1 + len(text)) for text in completions]
-
-
-TEXTS = {"verifier": short, "problems": [f"{n}+{n}=" for n in range(9)], "test_fraction": 0.0, "max_new_tokens": 4}
+TEXTS = {"verifier": "length", "problems": [f"{n}+{n}=" for n in range(9)], "test_fraction": 0.0, "max_new_tokens": 4}
 ARITH = {"verifier": "arith", "max_new_tokens": 4, "max_prompt_tokens": 8}
 SUMS = {**ARITH, "max_prompt_tokens": 16}  # in tokens of a model
 
@@ -44,12 +42,6 @@ def other(folder, tmp_path):
     return tmp_path / "other"
 
 
-def check_refused(call, message):
-    with pytest.raises(ValueError, match=message) as error:
-        call()
-    assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400, error.value
-
-
 def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
     agent = GRPO(folder, ENV, env_kwargs=TEXTS, policy_kwargs={"lora_rank": 2}, **SMALL)
     agent.policy.export(tmp_path / "adapter", merge=False)
@@ -68,7 +60,7 @@ def test_a_checkpoint_brings_its_tokenizer_to_another_environment_that_is_named(
     again = GRPO.load(tmp_path / "again")
     assert again.env.metadata["tokenizer"].get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
     others = TEXTS | {"tokenizer": str(other)}
-    check_refused(lambda: GRPO.load(tmp_path / "again", env=ENV, env_kwargs=others), "another tokenizer")
+    refusal(lambda: GRPO.load(tmp_path / "again", env=ENV, env_kwargs=others), "another tokenizer")
 
 
 MADE_APART = {  # by the user, without the model's tokenizer
@@ -80,8 +72,8 @@ MADE_APART = {  # by the user, without the model's tokenizer
 
 @pytest.mark.parametrize("kind", MADE_APART)
 def test_an_environment_with_other_tokens_is_refused(folder, kind):
-    make = lambda: Reinforce(folder, MADE_APART[kind](), episodes_per_update=4, device="cpu")  # noqa: E731
-    check_refused(make, f"make the environment with tokenizer='{folder}'")
+    make = partial(Reinforce, folder, MADE_APART[kind](), episodes_per_update=4, device="cpu")
+    assert len(refusal(make, f"make the environment with tokenizer='{folder}'")) < 400
 
 
 def test_another_environment_gets_the_tokenizer_or_is_refused_also_to_evaluate_in(folder, other):
@@ -89,9 +81,9 @@ def test_another_environment_gets_the_tokenizer_or_is_refused_also_to_evaluate_i
     agent.set_env(ENV, env_kwargs=TEXTS)
     assert agent.env.metadata["tokenizer"].get_vocab() == agent.policy.tokenizer.get_vocab()
     kept, given = agent.env, {**TEXTS, "tokenizer": str(other)}
-    check_refused(lambda: agent.set_env(ENV, given), "the environment has another tokenizer than the model")
+    refusal(partial(agent.set_env, ENV, given), "the environment has another tokenizer than the model")
     assert agent.env is kept
-    check_refused(lambda: agent.evaluate(make_envs(ENV, 2, given), 2), "another tokenizer .* with tokenizer=")
+    refusal(lambda: agent.evaluate(make_envs(ENV, 2, given), 2), "another tokenizer", "with tokenizer=")
 
 
 def test_a_checkpoint_says_which_tokenizer_and_has_a_copy_of_it(folder, tmp_path, monkeypatch):
@@ -120,4 +112,4 @@ def test_a_checkpoint_whose_tokenizer_has_changed_since_is_refused(folder, other
     GRPO(tmp_path / "mine", ENV, env_kwargs=SUMS, **SMALL).save(tmp_path / "saved")
     shutil.copy(other / "tokenizer.json", tmp_path / "mine/tokenizer.json")
     message = "the environment has another tokenizer than the model: token 3"
-    check_refused(lambda: GRPO.load(tmp_path / "saved", device="cpu"), message)
+    refusal(partial(GRPO.load, tmp_path / "saved", device="cpu"), message)

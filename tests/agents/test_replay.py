@@ -150,12 +150,8 @@ def test_an_engine_plays_it_also_while_the_next_rollout_is_written(staleness):
     assert agent.num_updates == 2 and agent.player.dropped == 0
 
 
-def of_greedy(**settings):
-    return made(envs_of(), ReinforceBaseline, baseline="greedy", **settings)
-
-
 def test_where_the_greedy_answer_has_no_verdict_nothing_is_subtracted():
-    agent = of_greedy()
+    agent = made(envs_of(), ReinforceBaseline, baseline="greedy")
     play = agent.replay
 
     def replay(rollout):
@@ -170,13 +166,10 @@ def test_where_the_greedy_answer_has_no_verdict_nothing_is_subtracted():
 
 
 def test_scaled_rewards_are_compared_with_a_scaled_one():
-    agent = of_greedy(normalize_rewards=True)
+    agent = made(envs_of(), ReinforceBaseline, baseline="greedy", normalize_rewards=True)
     rollout = collected(agent)
     plain, scaled = agent.prepare(rollout), agent.prepare(agent.reward_scale(rollout, agent.gamma))
     ratio = (scaled.advantages / plain.advantages)[plain.learnable]
     assert ratio.std() < 1e-4 and abs(float(ratio[0]) - 1) > 1e-2
-
-
-def test_the_greedy_return_is_logged():
-    ((rollout, metrics),) = of_greedy().updates(total_episodes=N)
+    ((rollout, metrics),) = agent.updates(total_episodes=N)
     assert metrics["rollout/greedy_return"] == pytest.approx(float(rollout.extras["greedy_return"].mean()))

@@ -1,7 +1,7 @@
 """Rollouts: what follows an episode cut off, several as one, one in parts; figures of rollouts and evaluations."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +12,7 @@ from drawn import drawn
 from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_leaves
 
 import rlenv  # noqa: F401
 from rlenv._status import ERROR, NOT_APPLICABLE, OK, TIMEOUT
@@ -65,10 +66,6 @@ def test_rollouts_of_which_no_episode_was_kept_add_nothing():
     assert len(join([none, none], False)) == 0
 
 
-def leaves(value):
-    return list(value.values()) if isinstance(value, dict) else [value]
-
-
 @kinds
 @layouts
 def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions):
@@ -88,7 +85,7 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions
             mine = getattr(part, field.name)
             if mine is None or field.name == "groups":
                 continue
-            for ours, theirs in zip(leaves(getattr(joined, field.name)), leaves(mine), strict=True):
+            for ours, theirs in zip(tree_leaves(getattr(joined, field.name)), tree_leaves(mine), strict=True):
                 found = ours[row, :steps] if field.name in stepwise else ours[row]
                 assert ours.dtype == theirs.dtype and torch.equal(found, theirs[own]), field.name
                 assert field.name not in stepwise or not ours[row, steps:].any(), field.name
@@ -103,22 +100,14 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions
 # One rollout in parts.
 
 
-def numbered(rows):
-    """Return a rollout of this many episodes whose groups are their rows."""
-    return rollout_of([1 + row % 3 for row in range(rows)], list(range(rows)))
-
-
-def parts_of(rollout, *limits):
-    return [part.groups.tolist() for part in rollout.split(*limits)]
-
-
 limit = st.none() | st.integers(1, 12)
 
 
 @drawn(40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), limit, limit)
 def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(costs, rows, budget):
-    parts = parts_of(numbered(len(costs)), rows, torch.tensor(costs), budget)
+    rollout = rollout_of([1 + row % 3 for row in range(len(costs))], [*range(len(costs))])  # its groups are its rows
+    parts = [part.groups.tolist() for part in rollout.split(rows, torch.tensor(costs), budget)]
     assert [row for part in parts for row in part] == list(range(len(costs)))
 
     def fits(part):
@@ -134,16 +123,11 @@ def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longe
 
 def batch_of(values, targets, **changes):
     """Return a batch of one episode per row, whose critic said `values` and is fitted to `targets` [N, T]."""
-    shape = torch.tensor(targets).shape
-    ones = torch.ones(shape)
-    ends = torch.ones(shape[0], dtype=torch.bool)
-    rollout = Rollout(
-        observations=ones, actions=ones, log_probs=ones, rewards=ones, mask=ones.bool(), terminated=ends,
-        truncated=~ends, groups=torch.arange(shape[0]), status=(~ends).long(), success=torch.zeros(shape[0]),
-        values=None if values is None else torch.tensor(values),
-    )  # fmt: skip
-    batch = Batch.of(rollout, advantages=ones, weights=ones, **changes)
-    return batch.with_extras(value_targets=torch.tensor(targets))
+    targets, values = torch.tensor(targets), None if values is None else torch.tensor(values)
+    ones = torch.ones_like(targets)
+    rollout = Rollout.of_demonstrations(ones, ones, ones.bool())
+    rollout = replace(rollout, values=values, groups=torch.arange(len(targets)))
+    return Batch.of(rollout, advantages=ones, weights=ones, **changes).with_extras(value_targets=targets)
 
 
 @pytest.mark.parametrize(
@@ -230,28 +214,22 @@ def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, s
 class Vague(CountingEnv):
     """Says how an episode went in every way there is."""
 
-    succeeded = (True, None, math.nan)
+    told = [{"is_success": True}, {"is_success": None}, {"is_success": math.nan}]
 
-    def step(self, action):
-        obs, reward, terminated, truncated, info = super().step(action)
-        info["is_success"] = self.succeeded[self.episode % 3]
-        return obs, reward, terminated, truncated, info
-
-
-class Unknown(CountingEnv):
     def step(self, action):
         *step, info = super().step(action)
-        return *step, info | {"verdict_status": "failed"}
+        return *step, info | self.told[self.episode % len(self.told)]
 
 
-def test_success_that_is_none_or_nan_is_unknown_and_an_unknown_status_is_refused():
+class Unknown(Vague):
+    told = [{"verdict_status": "failed"}]
+
+
+def test_success_that_is_none_nan_or_not_said_is_unknown_and_an_unknown_status_is_refused():
     rollout = collected(AutoresetMode.NEXT_STEP, 1, Vague)
     assert torch.equal(rollout.success.nan_to_num(-1), torch.where(torch.arange(EPISODES) % 3 == 0, 1.0, -1.0))
     with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
         collected(AutoresetMode.NEXT_STEP, 1, Unknown)
-
-
-def test_an_environment_that_never_says_has_no_rate():
     rollout = collected(AutoresetMode.NEXT_STEP, 4, CountingEnv)
     figures = rollout_metrics(rollout)
     assert "rollout/success_rate" not in figures and figures["rollout/success_known_frac"] == 0

@@ -34,8 +34,8 @@ def feedback(envs, texts, most=512):
 # What the teacher reads.
 
 
-def conversing(name):
-    """Return an environment of one conversation, a policy, and four episodes of it."""
+@pytest.mark.parametrize("name", [name if name == "chatml" else slow(name) for name in FAMILIES])
+def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_token_by_token(name):
     tokenizer = FAMILIES[name]()
     verifier = FunctionVerifier(lambda prompts, completions: [0.0] * len(prompts))
     envs = gym.make_vec(
@@ -44,12 +44,7 @@ def conversing(name):
     )  # fmt: skip
     model = tiny_model("llama", len(tokenizer), context=256)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
-    return envs, policy, collect(policy, envs, 4)
-
-
-@pytest.mark.parametrize("name", [name if name == "chatml" else slow(name) for name in FAMILIES])
-def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_token_by_token(name):
-    envs, policy, rollout = conversing(name)
+    rollout = collect(policy, envs, 4)
     tokenizer, tail = envs.metadata["tokenizer"], list(envs.metadata["prompt_tail"])
     asked = [{"role": "user", "content": "What is 12+34= ?"}]
     whole = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)

@@ -7,15 +7,15 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from refused import refusal
 
 from rlenv._settings import OrDefault, declared_by, setting
-from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline, find_agent
+from rlenv.agents import AGENTS, GRPO, Reinforce, ReinforceBaseline, find_agent
 from rlenv.agents.algorithms import reinforce_baseline
 from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.agents.checks import Scheduled
 from rlenv.agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from rlenv.agents.policies.base import actor_parameters
-from rlenv.agents.settings import default_of
 from rlenv.agents.training import optimizer
 
 
@@ -34,8 +34,7 @@ def test_the_classes_are_those_of_the_table_with_its_settings():
 
 def test_a_class_that_a_session_registers_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(AGENTS, "tilted", Tilted)
-    with pytest.raises(ValueError, match="'tilte'; did you mean 'tilted'"):
-        find_agent("tilte")
+    refusal(partial(find_agent, "tilte"), "'tilte'; did you mean 'tilted'")
     assert find_agent("tilted") is Tilted
 
 
@@ -85,8 +84,7 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
     assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
     make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
     for wrong in ({"tilt": 2}, {"where": "her"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            make(**wrong)
+        refusal(partial(make, **wrong), *wrong)
     agent = make(tilt=np.float32(0.25), where="there", seed=np.int64(3), learning_rate=np.float32(0.5))
     assert (agent.settings["tilt"], agent.learning_rate, agent.where) == (0.25, 0.5, "there")
     assert "where" not in agent.settings and (agent.gamma, agent.clip_range) == (0.5, 0.1)
@@ -111,8 +109,7 @@ def test_a_setting_of_ones_own_constructor_is_shown_checked_saved_and_loaded(tmp
             self.bonus = bonus
 
     assert {"power", "baseline"} <= keywords(Powerful).keys()
-    with pytest.raises(TypeError, match="did you mean 'power'"):
-        Powerful("MlpPolicy", "CartPole-v1", powr=3.0)
+    refusal(partial(Powerful, "MlpPolicy", "CartPole-v1", powr=3.0), "did you mean 'power'", kind=TypeError)
     Powerful("MlpPolicy", "CartPole-v1", power=3.0, device="cpu").save(tmp_path / "agent")
     assert Powerful.load(tmp_path / "agent", device="cpu").power == 3.0
     kept = Pole(seed=4, bonus=0.2).settings
@@ -125,13 +122,6 @@ def test_a_step_is_seen_by_the_version_counter():
     before = [parameter._version for parameter in actor_parameters(agent.policy)]
     agent.learn(1)
     assert all(p._version > version for p, version in zip(actor_parameters(agent.policy), before, strict=True))
-
-
-def test_defaults_depend_on_the_kind_of_policy_and_the_class():
-    assert default_of("gamma", PPO, "control") == 0.99 and default_of("gamma", PPO, "language-model") == 1.0
-    assert default_of("num_epochs", PPO, "control") == 4 and default_of("num_epochs", DAPO, "control") == 1
-    with pytest.raises(ValueError, match="gamma has no default for a policy of kind 'mine'; pass gamma="):
-        default_of("gamma", PPO, "mine")
 
 
 def test_a_class_may_narrow_what_it_inherits_and_make_a_value_a_setting():

@@ -58,12 +58,12 @@ def breaks_on(share):
     return reward
 
 
-def half(prompts, completions):
-    return [None if i % 2 else 1.0 for i in range(len(completions))]
+def paying(reward):
+    """Return a reward function of the index of a completion and its prompt."""
+    return lambda prompts, completions: [reward(i, prompt) for i, prompt in enumerate(prompts)]
 
 
-def nothing(prompts, completions):
-    return [None] * len(completions)
+nothing = paying(lambda i, prompt: None)
 
 
 class Moves(BaseCallback):
@@ -91,18 +91,13 @@ def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_
         agent.learn(total_episodes=10_000)
 
 
-def paying(reward):
-    """Return a reward function of the index of a completion and its prompt."""
-    return lambda prompts, completions: [float(reward(i, prompt)) for i, prompt in enumerate(prompts)]
-
-
 @pytest.mark.parametrize(
     ("reward", "group_size", "warns"),
     [
         (lambda i, prompt: 0.25, 4, True),
         (lambda i, prompt: 0.5 * (prompt == "a"), 4, True),  # different rewards are not compared
         (lambda i, prompt: 0.5 * (prompt == "a"), 1, False),
-        (lambda i, prompt: 1, 4, False),
+        (lambda i, prompt: 1.0, 4, False),
     ],
 )
 def test_learning_warns_once_if_none_of_the_first_answers_is_right_and_none_earns_more(reward, group_size, warns):
@@ -127,7 +122,7 @@ def test_learning_from_a_teacher_or_without_a_word_about_success_needs_no_reward
 
 
 def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
-    agent = agent_with(half)
+    agent = agent_with(paying(lambda i, prompt: None if i % 2 else 1.0))
     figures, _ = agent.evaluate(agent.env, 64, seed=0)
     assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (32, 1.0, 1.0)
     agent = agent_with(nothing)
