@@ -65,7 +65,7 @@ def test_a_copy_computes_what_the_model_does_and_follows_it(dtype, targets, mkl,
     model = qwen2(dtype, targets)
     copied = acting_copy(model)
     for _ in range(2):
-        for rows in (1, 3, acting.USUAL_ROWS // 2, 150):  # few, and enough for packed weights in single precision
+        for rows in (1, 20) if dtype is torch.bfloat16 else (1, 3, 16, 150):  # few, and enough for packed weights
             wanted = logits(model, rows)
             assert float(wanted.std()) > 0.5
             assert_close(logits(copied, rows), wanted, TOLERANCES[dtype], f"the copy of {rows} rows")

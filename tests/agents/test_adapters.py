@@ -105,9 +105,6 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     assert all(weight.requires_grad == ("lora_" in name) for name, weight in policy.named_parameters())
 
 
-# What is trained.
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return base_folder(tmp_path_factory.mktemp("base"), layers=1)

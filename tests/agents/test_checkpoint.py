@@ -121,9 +121,6 @@ def test_the_reference_is_left_where_nobody_pays_for_it_and_noticed_if_it_was_ch
     refusal(lambda: agent.save(tmp_path / "agent"), "the KL reference have changed", kind=RuntimeError)
 
 
-# Folders.
-
-
 def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
@@ -285,9 +282,6 @@ def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_p
     refusal(lambda: load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={})), "pass --trust")
 
 
-# What a checkpoint keeps besides.
-
-
 def test_a_checkpoint_keeps_what_its_caller_adds_and_names_anything_else(tmp_path):
     agent, array = pole(), np.arange(6.0)[::2]
     array.flags.writeable = False
@@ -305,9 +299,6 @@ def test_a_checkpoint_keeps_what_its_caller_adds_and_names_anything_else(tmp_pat
     held = type("Holding", (Reinforce,), {"held": setting(default=None), "__annotations__": {"held": "object"}})
     with pytest.raises(TypeError, match=r"the setting held cannot be saved: .*set; .*saved=False"):
         pole(held, held={1}).save(tmp_path / "agent")
-
-
-# What is slow to import is imported by those who use it.
 
 
 LATER = """

@@ -146,9 +146,6 @@ def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrap
     assert [str(each.message).partition(" can ")[0] for each in found] == [f"nothing of the wrapper {n}" for n in lost]
 
 
-# How many steps are taken and trained on.
-
-
 class Countable(CartPoleVectorEnv):
     """Gymnasium's batched CartPole; notes how many poles each step moves."""
 

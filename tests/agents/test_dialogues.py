@@ -57,23 +57,16 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
         model.lm_head.weight.mul_(0.2)
     norm_in_double(model)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model, dtype="float64")
-    sampled, turns, length, step, reset = [], [], [0], envs.step, envs.reset
+    sampled, act = [], policy.act
 
-    def restart(**kwargs):
-        obs, infos = reset(**kwargs)
-        length[0] = int(obs["length"])
-        return obs, infos
+    def listen(obs, *given, **more):
+        acted = act(obs, *given, **more)
+        sampled.append((int(obs["length"]), int(acted[0])))
+        return acted
 
-    def listen(actions):
-        sampled.append((length[0], int(actions)))
-        out = step(actions)
-        length[0] = int(out[0]["length"])
-        turns.extend([out[4]["turns"][0]] if out[2] else [])
-        return out
-
-    envs.step, envs.reset = listen, restart
+    policy.act = listen
     rollout = Collector(envs, CPU).collect(policy, 1, torch.Generator().manual_seed(0))
-    assert turns == [TURNS]
+    assert rollout.extras["turns"].tolist() == [TURNS]
     columns, actions = (each[0][rollout.mask[0]].tolist() for each in (rollout.columns, rollout.actions))
     assert list(zip(columns, actions, strict=True)) == sampled, "every sampled token, and nothing else"
     assert rollout.observations["tokens"][0, columns].tolist() == actions

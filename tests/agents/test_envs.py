@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from refused import refusal
+from somebodys import SEEN, Somebody
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tabular import TabularPolicy, tiny_world
@@ -63,13 +64,12 @@ def test_what_is_refused_closes_the_environment_that_it_made_and_no_other():
 # Environments of somebody's.
 
 
-class Somebody(gym.Env):
-    """An environment of somebody's, whose methods count their calls and may raise an exception."""
+class Raising(Somebody):
+    """Notes the calls of its methods, of which one may raise an exception."""
 
-    observation_space, action_space = gym.spaces.Box(0.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2)
-
-    def __init__(self, raises="", reward=1.0):
-        self.raises, self.reward, self.calls = raises, reward, []
+    def __init__(self, raises=""):
+        super().__init__(then=(SEEN, 1.0, False, False, {}))
+        self.raises, self.calls = raises, []
         self.called("__init__")
 
     def called(self, name):
@@ -79,17 +79,17 @@ class Somebody(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         self.called("reset")
-        return np.zeros(3, np.float32), {}
+        return self.first
 
     def step(self, action):
         self.called("step")
-        return np.zeros(3, np.float32), self.reward, len(self.calls) % 4 == 0, False, {}
+        return self.then
 
 
 @pytest.fixture
 def somebodys(monkeypatch):
     """Return the id of the environment in Gymnasium's registry."""
-    monkeypatch.setitem(gym.registry, "Somebody-v0", EnvSpec("Somebody-v0", Somebody, max_episode_steps=9))
+    monkeypatch.setitem(gym.registry, "Somebody-v0", EnvSpec("Somebody-v0", Raising, max_episode_steps=9))
     return "Somebody-v0"
 
 
@@ -100,7 +100,7 @@ def test_an_exception_of_somebodys_class_is_the_cause_of_ours_and_begins_in_it(s
         envs = agents.make_envs(somebodys, 2, {"raises": method}, skip_finished)
         envs.reset(seed=0)
         envs.step(np.zeros(2, np.int64))
-    assert str(refused.value) == f"environment Somebody: {method} raised OSError: no {method}"
+    assert str(refused.value) == f"environment Raising: {method} raised OSError: no {method}"
     cause = refused.value.__cause__
     assert isinstance(cause, OSError)
     first, *_ = traceback.extract_tb(cause.__traceback__)
@@ -118,27 +118,15 @@ def test_the_first_reset_and_the_first_step_are_checked_and_later_ones_are_the_c
             assert not {"reset", "step"} & vars(env).keys()
             env = env.env
         assert env.calls == ["__init__", "reset", "step"] and not {"reset", "step"} & vars(env).keys()
-        env.reward = "1"  # which numpy reads as a number, as it did at the first step
+        env.then = (SEEN, "1", False, False, {})  # which numpy reads as a number, as it did at the first step
     assert envs.step(np.zeros(2, np.int64))[1].tolist() == [1.0, 1.0]
 
 
 def test_gymnasium_warns_of_what_can_be_stored():
-    envs = agents.make_envs(Somebody(reward="1"), 1, None)
+    envs = agents.make_envs(Somebody(then=(SEEN, "1", True, False, {})), 1, None)
     envs.reset(seed=0)
     with pytest.warns(UserWarning, match="reward returned by `step..` must be a float"):
         envs.step(np.zeros(1, np.int64))
-
-
-class Telling(Somebody):
-    def __init__(self, told):
-        super().__init__()
-        self.told = told
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset()[0], self.told
-
-    def step(self, action):
-        return *super().step(action)[:4], self.told
 
 
 def plain(value):
@@ -152,7 +140,8 @@ TOLD = [(1, 0.5, None), ({"a": 1}, 2, {"a": 3}), (None, {"a": 1}, 2.0), (np.zero
 @pytest.mark.parametrize("make", [NoAutoresetVectorEnv, lambda fns: FromVecEnv(DummyVecEnv(fns))], ids=["own", "SB3"])
 @pytest.mark.parametrize("told", TOLD, ids=str)
 def test_infos_of_slots_may_be_of_different_kinds_under_one_name(told, make):
-    envs = make([partial(Telling, {"told": value}) for value in told])
+    infos = [{"told": value} for value in told]
+    envs = make([partial(Somebody, first=(SEEN, info), then=(SEEN, 1.0, False, False, info)) for info in infos])
     envs.reset(seed=0)
     *_, infos = envs.step(np.zeros(3, np.int64))
     assert [plain(slot_info(infos, slot)["told"]) for slot in range(3)] == list(map(plain, told))
@@ -160,13 +149,14 @@ def test_infos_of_slots_may_be_of_different_kinds_under_one_name(told, make):
 
 def test_infos_that_mean_something_else_in_somebodys_environment_are_left_alone():
     told = {"level": "easy", "turns": np.zeros(2), "verdict": "guilty", "group": "a", "is_success": True}
-    rollout, metrics = next(PPO("MlpPolicy", Telling(told), **SMALL).updates(total_episodes=4))
+    env = Somebody(first=(SEEN, told), then=(SEEN, 1.0, True, False, told))
+    rollout, metrics = next(PPO("MlpPolicy", env, **SMALL).updates(total_episodes=4))
     assert rollout.extras == {} and metrics["rollout/success_rate"] == 1.0
 
 
 def test_a_method_that_somebody_put_into_an_object_stays_there():
     env = Somebody()
-    env.step = own = lambda action: (np.zeros(3, np.float32), 7.0, True, False, {})
+    env.step = own = lambda action: (SEEN, 7.0, True, False, {})
     envs = agents.make_envs(env, 1, None, True)
     envs.reset(seed=0)
     assert envs.step(np.zeros(1, np.int64))[1].tolist() == [7.0] and env.step is own

@@ -107,9 +107,6 @@ def test_known_answers(call, wanted):
         assert found == wanted
 
 
-# Parts of a reward.
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_that_cancel_in_every_group_leave_nothing(dtype):
     rollout = rollout_of([0] * 4 + [1] * 4 + [2] * 3)
@@ -117,9 +114,6 @@ def test_parts_that_cancel_in_every_group_leave_nothing(dtype):
     assert not standardize_parts([(right, 0.3), (0.1 - right, 0.3)], rollout).any()
     uneven = standardize_parts([(right, 0.3), (0.1 - right, 0.3 + 1e-4)], rollout)
     assert float(uneven.square().mean()) == pytest.approx(1, rel=1e-2)
-
-
-# The running mean.
 
 
 def test_the_running_mean_by_hand():

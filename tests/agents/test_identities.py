@@ -25,9 +25,6 @@ CPU = torch.device("cpu")
 WORLDS = {"completions": text_envs, "dialogues": talking}
 
 
-# The reference stays.
-
-
 @diagonal("name, place, world", ["gpt2", "llama", "mistral"], ["reward", "loss"], WORLDS, rare=["mistral"])
 def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name, place, world):
     envs = world(8)
@@ -133,7 +130,7 @@ def test_generation_config_of_the_model_has_no_effect(tmp_path):
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
 def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos):
-    """test_dialogues.py compares all of them with those that the environment got."""
+    """test_dialogues.py compares each of them with what was sampled, test_collector.py with what came to be played."""
     envs = text_envs(3, pad_is_eos=pad_is_eos)
     rollout = collect(tiny_policy("gpt2", envs), envs, 12)
     last = rollout.actions.gather(1, rollout.lengths[:, None] - 1)[:, 0]

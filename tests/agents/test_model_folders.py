@@ -28,9 +28,6 @@ from rlenv.tokenizer import character_tokenizer, train_tokenizer
 SMALL = {"episodes_per_update": 8, "device": "cpu"}
 
 
-# Vocabularies and heads.
-
-
 @pytest.mark.parametrize(("vocab_size", "tied"), [(10, False), (16, True), slow(10, True), slow(16, False)])
 def test_padded_vocabularies_and_tied_heads_act_train_and_save_alike(vocab_size, tied, tmp_path):
     """Tokens beyond the tokenizer's have no share of the probability; tests/scripts/test_export.py generates."""

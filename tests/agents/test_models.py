@@ -272,9 +272,6 @@ def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_d
                 agent.update(rollout)
 
 
-# Presets: models made for an environment's spaces, of documented sizes.
-
-
 def test_a_saved_preset_fits_an_environment_with_longer_texts(tmp_path):
     """A warm start on short answers is no reason to refuse longer ones later."""
     envs = text_envs(4, group_size=4)

@@ -53,9 +53,6 @@ def test_a_learning_rate_beyond_the_weights_precision_is_named():
         optimizer.step(1e39, 1.0)
 
 
-# Clipping.
-
-
 def test_actor_and_critic_are_clipped_each_by_itself():
     optimizer = PolicyOptimizer(TabularPolicy())
     set_gradients(optimizer, 3.0, 1e-3)
@@ -69,9 +66,6 @@ def test_actor_and_critic_are_clipped_each_by_itself():
     optimizer.step(0.1, 0.5)
     torch.testing.assert_close(optimizer.policy.logits.grad, actor)
     assert float(optimizer.policy.table.grad.norm()) == pytest.approx(0.5, rel=1e-4)
-
-
-# The learning rate.
 
 
 @pytest.mark.parametrize(
@@ -102,9 +96,6 @@ def test_an_agent_warms_up_over_its_first_updates_to_its_schedule():
     agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu", **settings)
     rates = [metrics["train/learning_rate"] for _, metrics in agent.updates(total_episodes=20)]
     assert rates == pytest.approx([0.01 / 3, 0.8 * 0.02 / 3, 0.006, 0.004, 0.002])
-
-
-# Weight decay, and Adam's own settings.
 
 
 def test_decay_is_that_of_adamw_and_spares_norms_and_biases():
@@ -191,9 +182,6 @@ def test_weights_that_something_else_changed_are_taken_over():
         weight[0] = 5.0
     optimizer.weights.follow()
     assert torch.equal(master[0], torch.full_like(master[0], 5.0)) and torch.equal(master[1], kept)
-
-
-# The warm start.
 
 
 def shown(policy, envs):

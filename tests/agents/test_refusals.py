@@ -70,6 +70,7 @@ def stepped(**answers):
     return {"then": tuple((right | answers).values())}
 
 
+ALL = "ok, timeout, error, not_applicable"  # statuses
 PAIR, BOTH = spaces.Dict({"a": IMAGE, "b": TWO}), {"a": SEEN, "b": 1}
 RETURNED = "(observation, reward, terminated, truncated, info)"
 BOX = "Box(0.0, 1.0, (3,), float32)"
@@ -172,10 +173,6 @@ def infos_in_a_list():
 
 def evaluated_elsewhere(own, other):
     Reinforce("auto", Somebody(*own), device="cpu").evaluate(Somebody(*other), 1)
-
-
-def unsure():
-    Reinforce("MlpPolicy", Somebody(**stepped(info={"is_success": "yes"})), device="cpu").learn(1)
 
 
 SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each declaration says of itself
@@ -439,7 +436,8 @@ WORLDS = [
     (lambda: somebodys(Argless()), ("environment Argless: step: ", "2 were given", "step(self, action)")),
     (lambda: somebodys(Seedless()), ("environment Seedless", "'seed'", "reset(self, *, seed=None, options=None)")),
     (lambda: somebodys(Twofold(Somebody())), ("environment Twofold", "shape (6,)", BOX)),
-    (unsure, ("info['is_success']", "True or False", "'yes'")),
+    (partial(somebodys, **stepped(info={"is_success": "yes"})), ("info['is_success']", "True or False", "'yes'")),
+    (partial(somebodys, **stepped(info={"verdict_status": "no"})), (f"verdict_status 'no'; allowed: {ALL}",)),
     (lambda: find_spec("tiny_models:text_envs"), ("text_envs' is a function", "derived from gymnasium.Env")),
 ]
 ROWS = [

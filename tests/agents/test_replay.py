@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from architectures import generated
 from continued import bytes_of
 from diagonal import slow
 from dialogues import talking
@@ -56,15 +57,9 @@ def said(rollout):
 
 
 def likeliest(agent, prompts):
-    """Return the tokens after each prompt that are the likeliest one after the other, by a plain pass for each."""
-    found, policy = {}, agent.policy
-    (stop,) = agent.env.metadata["stop_token_ids"]
-    for prompt in set(prompts):
-        tokens = found[prompt] = []
-        while len(tokens) < MOST and tokens[-1:] != [stop]:
-            with torch.no_grad():
-                logits = policy.model(torch.tensor([[*prompt, *tokens]])).logits[0, -1, : policy.vocab_size]
-            tokens.append(int(logits.argmax()))
+    """Return what transformers generates after each prompt, of likeliest tokens."""
+    encoding = agent.env.unwrapped.task.encoding
+    found = {prompt: generated(agent.policy.model, prompt, encoding) for prompt in set(prompts)}
     return [found[prompt] for prompt in prompts]
 
 

@@ -22,8 +22,6 @@ from rlenv.agents.training.evaluation import evaluation_metrics
 from rlenv.agents.training.metrics import critic_metrics, rollout_metrics
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
-kinds = pytest.mark.parametrize("kind", SEEN)
-layouts = pytest.mark.parametrize("obs_from_actions", [True, False])
 
 
 def rollout_of(lengths, groups=None, kind="tensor", obs_from_actions=False, cut=(), first=1):
@@ -66,8 +64,8 @@ def test_rollouts_of_which_no_episode_was_kept_add_nothing():
     assert len(join([none, none], False)) == 0
 
 
-@kinds
-@layouts
+@pytest.mark.parametrize("kind", SEEN)
+@pytest.mark.parametrize("obs_from_actions", [True, False])
 def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions):
     """Steps are padded with zeros; what follows is kept, also where nothing was cut off in one of them."""
     settings = {"kind": kind, "obs_from_actions": obs_from_actions}
@@ -95,9 +93,6 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions
     joined.terminated[2] = True
     assert not joined.after_truncation(obs_from_actions).mask[2], "an end is one, also at the time limit"
     assert join(parts[:1] * 2, obs_from_actions).final_observations is None
-
-
-# One rollout in parts.
 
 
 limit = st.none() | st.integers(1, 12)
@@ -172,7 +167,6 @@ def test_the_share_of_sampled_tokens_that_are_in_no_text():
 
 
 EPISODES = 48
-CPU = torch.device("cpu")
 
 
 class Sparing(CountingEnv):
@@ -190,7 +184,7 @@ class Sparing(CountingEnv):
 
 
 def collected(kind, slots, env=Sparing):
-    return Collector(counting_envs(kind, slots, env=env), CPU).collect(CountingPolicy(), EPISODES)
+    return Collector(counting_envs(kind, slots, env=env), torch.device("cpu")).collect(CountingPolicy(), EPISODES)
 
 
 @diagonal("kind, slots", KINDS, [1, 3, 16])
@@ -214,22 +208,14 @@ def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, s
 class Vague(CountingEnv):
     """Says how an episode went in every way there is."""
 
-    told = [{"is_success": True}, {"is_success": None}, {"is_success": math.nan}]
-
     def step(self, action):
         *step, info = super().step(action)
-        return *step, info | self.told[self.episode % len(self.told)]
+        return *step, info | {"is_success": (True, None, math.nan)[self.episode % 3]}
 
 
-class Unknown(Vague):
-    told = [{"verdict_status": "failed"}]
-
-
-def test_success_that_is_none_nan_or_not_said_is_unknown_and_an_unknown_status_is_refused():
+def test_success_that_is_none_nan_or_not_said_is_unknown():
     rollout = collected(AutoresetMode.NEXT_STEP, 1, Vague)
     assert torch.equal(rollout.success.nan_to_num(-1), torch.where(torch.arange(EPISODES) % 3 == 0, 1.0, -1.0))
-    with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
-        collected(AutoresetMode.NEXT_STEP, 1, Unknown)
     rollout = collected(AutoresetMode.NEXT_STEP, 4, CountingEnv)
     figures = rollout_metrics(rollout)
     assert "rollout/success_rate" not in figures and figures["rollout/success_known_frac"] == 0

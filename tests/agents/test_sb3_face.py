@@ -161,9 +161,6 @@ def test_a_curve_that_begins_anew_or_has_another_name_gets_a_folder_of_its_own(t
     assert agent.logger is own and len([*tmp_path.iterdir()]) == 3
 
 
-# Values of observations.
-
-
 def test_a_policy_predicts_the_values_of_observations():
     policy, seen = pole().policy, torch.linspace(-1, 1, 12).view(3, 4)
     for obs in (seen, seen.double().numpy()):

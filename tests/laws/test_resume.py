@@ -74,7 +74,10 @@ CARRYING = ("reinforce-baseline", "vapo", "dapo", "gspo", "delightful", "distill
 
 def test_every_setting_of_an_agent_is_tried_with_a_value_other_than_its_default():
     """Else a checkpoint that forgets one would have it all the same."""
-    elsewhere = {"part_weights", "teacher_weights"}  # in test_gdpo.py: verdicts must have the parts; in test_sdpo.py
+    elsewhere = {
+        "part_weights",
+        "teacher_weights",
+    }  # in test_dapo.py: verdicts must have parts; in test_teachers.py
     declared = {name: {k: s for k, s in declared_by(cls).items() if s.saved} for name, cls in AGENTS.items()}
     tried = {(name, key): value for name in AGENTS for key, value in UNUSUAL[name].items()}
     assert [pair for pair, value in tried.items() if value == declared[pair[0]][pair[1]].default] == []
