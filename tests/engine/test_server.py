@@ -35,10 +35,6 @@ def made(server, envs=None, patience=60.0, staleness=0, **policy):
     return agents.GRPO(policy_for(envs, **policy), envs, engine="vllm", **arguments, **SETTINGS)
 
 
-def told(recorded):
-    return [str(one.message) for one in recorded if "the engine" in str(one.message)]
-
-
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
     folder = written(tmp_path_factory.mktemp("padded") / "model", shape=PADDED, seed=5)
@@ -119,7 +115,7 @@ def test_a_server_that_is_killed_and_started_again_costs_one_rollout(server):
     engine._ask = asking
     with pytest.warns(UserWarning) as recorded:
         metrics = trained(agent, 3, reset_num_timesteps=False)
-    lines = told(recorded)
+    lines = [str(one.message) for one in recorded if "the engine" in str(one.message)]
     assert [line for line in lines if "; asking again for" in line] == lines[:1]
     assert [line for line in lines if line.endswith("; the weights are sent again")] == lines[1:] and len(lines) == 2
     assert [each["train/engine_dropped"] for each in metrics] == [0, 1, 1]

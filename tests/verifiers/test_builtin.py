@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rlenv.verifiers import Arith, Exact, Format, Guess, Isolated, JsonSchema, Length, Problem, isolate, make_verifier
 from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.builtin.countdown import evaluate
-from rlenv.verifiers.builtin.json_schema import MOST_DIGITS
 from rlenv.verifiers.dialogues import begin, reply_to
 
 
@@ -60,15 +59,8 @@ def test_rows_with_numbers_and_a_target_are_problems_of_countdown():
     verifier, template = make_verifier("countdown"), "Make {target} of {nums}."
     rows = [{"target": 98, "nums": nums} for nums in ([44, 19, 35], [35, 44, 19], [44, 19, 36])]
     first, turned, other = (Problem.from_row(row, {"numbers": "nums"}, template) for row in rows)
-    answers = "<answer>44 + 19 + 35</answer>", "35 + (44+19) = 98", "44 + 19", "98"
-    assert [verifier.verify(first, answer).reward for answer in answers] == [1.0, 1.0, 0.0, 0.0]
     assert verifier.split_key(first) == verifier.split_key(turned) != verifier.split_key(other)
     assert verifier.split_key(Problem("19 35 44=98:", "", first.metadata)) == "19 35 44=98:"
-
-
-SIX = Problem("2*3?", "6")
-EMMA = '{"title": "Emma", "year": 1815}'
-BOOK = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["title", "year"]}
 
 
 @drawn(40)
@@ -152,11 +144,9 @@ def test_a_demonstration_is_made_of_the_problem(verifier, problem, demonstration
 
 def test_a_schema_may_stand_in_a_file(tmp_path):
     path = tmp_path / "book.json"
-    path.write_text(json.dumps(BOOK))
-    assert JsonSchema(str(path)).verify(SIX, EMMA).reward == 1.0
-    assert make_verifier(f"json_schema:{path}").verify(SIX, "{}").reward == 0.0
-    listed = Problem("?", metadata={"schema": path.read_text()})  # a column of texts
-    assert [JsonSchema().verify(listed, said).reward for said in (EMMA, "{}")] == [1.0, 0.0]
+    path.write_text(json.dumps({"required": ["title"]}))
+    assert JsonSchema(str(path)).verify(Problem("Who?"), '{"title": "Emma"}').reward == 1.0
+    assert make_verifier(f"json_schema:{path}").verify(Problem("Who?"), "{}").reward == 0.0
 
 
 def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
@@ -167,9 +157,3 @@ def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
     verifier.close()
     assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
     assert regex.execution.timeout <= 5.0
-
-
-@pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
-@pytest.mark.parametrize("schema", [{"multipleOf": 0.01}, {"multipleOf": 3}, {"multipleOf": 1e-300}, {"maximum": 1.5}])
-def test_extreme_numbers_have_a_verdict(number, schema):
-    assert JsonSchema(schema).verify(SIX, number).status == "ok"

@@ -92,7 +92,7 @@ BAD = {
     differing("NoText", demonstration=lambda self, problem: None): "problems",
     differing("ExtractsTheLast", extract=lambda self, problem, text: text.split()[-1]): "failed",
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
-    paying("PartForAll", lambda answer, text: 0.3 * (answer in re.findall("[0-9]+", text))): "partial",
+    paying("PartForAll", lambda answer, text: 0.3 * (answer in text)): "partial",
     differing("LongerThanDeclared", prompt_length=5): "problems",
     differing("NoProblems", examples=lambda self: {}["examples"]): "problems",
 }  # fmt: skip
@@ -137,9 +137,8 @@ def test_listed_problems_are_tried_in_place_of_those_that_a_verifier_makes():
 
 def test_a_verifier_is_slow_unless_it_says_so_and_every_rule_and_attack_is_tried_here(monkeypatch):
     monkeypatch.setattr(report, "USUAL", 0.0)
-    assert (
-        rules(lint(Sums())) == {"speed"} and rules(lint(differing("Says", execution=Execution(slow=True))())) == set()
-    )
+    slow = differing("Slow", execution=Execution(slow=True))
+    assert (rules(lint(Sums())), rules(lint(slow()))) == ({"speed"}, set())
     assert {*BAD.values(), "attack", "speed"} == set(RULES)
     assert set.union(*PAYS.values()) == {*ATTACKS, "wrong-answer"}
 
@@ -175,13 +174,9 @@ def test_a_part_of_a_success_for_saying_everything_is_found_and_not_one_for_the_
         return 0.3 * (answer in re.findall("[0-9]+", text))
 
     found = lint(paying("Anywhere", anywhere)())
-    assert {(finding.rule, finding.family) for finding in found.findings} == {
-        ("partial", "all-listed"),
-        ("partial", "several-answers"),
-    }
+    said = {(finding.rule, finding.family) for finding in found.findings}
+    assert said == {("partial", "all-listed"), ("partial", "several-answers")}
     assert all("earns 0.3" in finding.explanation and finding.times > 1 for finding in found.findings)
-    inside = lint(paying("Inside", lambda answer, text: 0.3 * (answer in text))())
-    assert rules(inside) == {"partial"}
     declares = paying("Declares", anywhere, does_not_catch=dict.fromkeys(["all-listed", "several-answers"], "it is"))
     assert lint(declares()).findings == []
     form = paying("Form", lambda answer, text: 0.3 * text.startswith("The answer is") + 0.2 * ("," in text))

@@ -2,7 +2,6 @@ import builtins
 import re
 import threading
 
-import pytest
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,22 +15,18 @@ WRONG = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def math():
-    return Math()
-
-
-def reward(math, answer, completion, prompt="What is it?\n"):
-    verdict = math.verify(Problem(prompt, answer), completion)
+def reward(answer, completion, prompt="What is it?\n"):
+    verdict = Math().verify(Problem(prompt, answer), completion)
     assert verdict.status == "ok", verdict
     return verdict.reward
 
 
-def test_demonstrations_and_spellings_score_and_counterexamples_do_not(math):
+def test_demonstrations_and_spellings_score_and_counterexamples_do_not():
+    math = Math()
     for problem in math.examples():
         wrong = [form.format(problem.answer) for form in WRONG]
         for text in (math.demonstration(problem), *math.probes(problem).right, *wrong):
-            assert reward(math, problem.answer, text, problem.prompt) == (text not in wrong), text
+            assert reward(problem.answer, text, problem.prompt) == (text not in wrong), text
 
 
 @drawn(10)
@@ -45,19 +40,19 @@ def test_any_text_has_formulas_or_none(text):
     assert Math().verify(Problem("?", "x+1"), text).status == "ok"
 
 
-def test_a_thread_reaches_the_same_verdicts(math):
+def test_a_thread_reaches_the_same_verdicts():
     """math-verify's own time limit needs the main thread and scores 0 elsewhere."""
     rewards = []
     pairs = [("3\\sqrt{2}", "\\sqrt{18}"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
-    thread = threading.Thread(target=lambda: rewards.extend(reward(math, *pair) for pair in pairs))
+    thread = threading.Thread(target=lambda: rewards.extend(reward(*pair) for pair in pairs))
     thread.start()
     thread.join()
     assert rewards == [1.0, 0.0, 1.0]
 
 
-def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
+def test_nothing_of_a_completion_is_evaluated(monkeypatch, tmp_path):
     for text in ("x+1", "$\\{1,x\\}$", "[0,1]", "2**10"):
-        reward(math, "\\{x,3,7.5\\}", text)  # imports what the library puts off
+        reward("\\{x,3,7.5\\}", text)  # imports what the library puts off
     evaluate, execute = builtins.eval, builtins.exec
 
     def watched(code, *scopes):  # sympy reads the digits of a number so, and nothing else
@@ -80,6 +75,6 @@ def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
     ]  # fmt: skip
     for call in calls:
         for text in (call, f"${call}$", f"\\boxed{{{call}}}", f"The answer is {call}", f"\\text{{{call}}}"):
-            assert reward(math, "\\{x,3,7.5\\}", text) == 0.0
-    assert reward(math, "3\\sqrt{2}+7.5", "7.5+\\sqrt{18}") == 1.0
+            assert reward("\\{x,3,7.5\\}", text) == 0.0
+    assert reward("3\\sqrt{2}+7.5", "7.5+\\sqrt{18}") == 1.0
     assert not mark.exists()

@@ -1,7 +1,6 @@
 import pickle
 import random
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +10,9 @@ import reasoning_gym
 from rlenv.verifiers import ReasoningGym, make_verifier
 from rlenv.verifiers.builtin.reasoning_gym import ALIKE, EXPRESSIONS, SAME, TARGETS, is_formula
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the library
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["chain_sum", "complex_arithmetic", "polynomial_equations", "pool_matrix", "syllogism", "word_sorting"]
-
-
-@pytest.fixture(autouse=True)
-def their_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # Whose scorers evaluate something, as this release has them; every task is tried with `make test-slow`.
