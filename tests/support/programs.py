@@ -94,14 +94,6 @@ def twice(change: Any = None, **request: Any) -> Any:
     return solve
 
 
-def returning(value: Any) -> Any:
-    def solve(problem: Any, client: Any) -> Any:
-        say(client)
-        return value
-
-    return solve
-
-
 def calling(messages: Any = ASK, **request: Any) -> Any:
     def solve(problem: Any, client: Any) -> float:
         client.chat.completions.create(messages=messages, **request)
@@ -110,12 +102,27 @@ def calling(messages: Any = ASK, **request: Any) -> Any:
     return solve
 
 
-def raising(error: BaseException) -> Any:
-    def solve(problem: Any, client: Any) -> float:
+def then(act: Any, *arguments: Any) -> Any:
+    """Return a program that calls once, then does this, and returns what that returns."""
+
+    def solve(problem: Any, client: Any) -> Any:
         say(client)
-        raise error
+        return act(*arguments)
 
     return solve
+
+
+def returning(value: Any) -> Any:
+    return then(lambda: value)
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def for_ever(act: Any, *arguments: Any) -> None:
+    while True:
+        act(*arguments)
 
 
 def raises_at_once(problem: Any, client: Any) -> float:
@@ -124,12 +131,6 @@ def raises_at_once(problem: Any, client: Any) -> float:
 
 def never_calls(problem: Any, client: Any) -> float:
     return 1.0
-
-
-def hangs(problem: Any, client: Any) -> float:
-    say(client)
-    while True:
-        time.sleep(0.005)
 
 
 def hangs_at_once(problem: Any, client: Any) -> float:
@@ -154,15 +155,20 @@ def insists(problem: Any, client: Any) -> float:
     return 1.0
 
 
-def calls_at_once(problem: Any, client: Any) -> float:
+def in_a_thread(client: Any) -> threading.Thread:
+    """Start a call, and return its thread."""
+
     def call() -> None:
         with contextlib.suppress(BaseException):
             say(client)
 
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def calls_at_once(problem: Any, client: Any) -> float:
+    for thread in [in_a_thread(client) for _ in range(2)]:
         thread.join()
     return 1.0
 
@@ -173,50 +179,19 @@ async def gathers(problem: Any, client: Any) -> float:
 
 
 def ends_while_it_calls(problem: Any, client: Any) -> float:
-    def call() -> None:
-        with contextlib.suppress(BaseException):
-            say(client)
-
-    threading.Thread(target=call).start()
+    in_a_thread(client)
     while not client._ask.__self__._calling.locked():
         time.sleep(0.001)
     return 1.0
 
 
-def swallows_its_refusal(problem: Any, client: Any) -> float:
-    with contextlib.suppress(BaseException):
-        say(client, stream=True)
-    return 1.0
-
-
-def forks(problem: Any, client: Any) -> float:
-    say(client)
+def forks() -> float:
     if os.fork() == 0:
-        while True:
-            time.sleep(60)
+        for_ever(time.sleep, 60)
     return 1.0
 
 
-def dies(problem: Any, client: Any) -> float:
-    say(client)
-    os._exit(7)
-
-
-def eats_memory(problem: Any, client: Any) -> float:
-    say(client)
-    return float(len(bytearray(1 << 40)))
-
-
-def prints(problem: Any, client: Any) -> float:
-    say(client)
-    while True:
-        os.write(1, b"x" * 65536)
-
-
-def sleeps(problem: Any, client: Any) -> float:
-    say(client)
-    time.sleep(3600)
-    return 1.0
+sleeps = then(time.sleep, 3600)
 
 
 def draws_another(problem: Any, client: Any) -> float:
@@ -229,15 +204,14 @@ AT_ONCE = calls_at_once, gathers, ends_while_it_calls
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
 HOSTILE = [  # program, status, words
     (raises_at_once, "error", "AttributeError", "programs.py:"),
-    (raising(OSError("no disk")), "error", "OSError: no disk"),
-    (raising(SystemExit(3)), "error", "SystemExit"),
-    (raising(KeyboardInterrupt()), "error", "KeyboardInterrupt"),
+    (then(fail, OSError("no disk")), "error", "OSError: no disk"),
+    (then(fail, SystemExit(3)), "error", "SystemExit"),
+    (then(fail, KeyboardInterrupt()), "error", "KeyboardInterrupt"),
     (never_calls, "error", "never_calls never calls"),
-    (hangs, "timeout", "0.2 s", "call 1"),
+    (then(for_ever, time.sleep, 0.005), "timeout", "0.2 s", "call 1"),
     (hangs_at_once, "timeout", "0.2 s", "call 0"),
     (ignores_interrupts, "timeout", "0.2 s", "call 1"),
     (insists, "error", "call 1", "n=2"),
-    (swallows_its_refusal, "error", "stream=True"),
     (calls_at_once, "error", "two calls"),
     (gathers, "error", "two calls"),
     (ends_while_it_calls, "error", "another call"),
@@ -255,6 +229,7 @@ HOSTILE = [  # program, status, words
     (calling(IMAGE), "error", "not text"),
     (calling([*ASK, {"role": "assistant", "content": "2"}]), "error", "'user' or 'tool'"),
     (calling(n=2), "error", "call 1", "n=2", "1"),
+    (calling(stream=True), "error", "stream=True"),
     (calling(logit_bias={}), "error", "'logit_bias'", "messages"),
     (calling(tools=["calculator"]), "error", "'calculator'"),
     (calling(max_tokens=0), "error", "max_tokens=0"),
@@ -276,10 +251,10 @@ HOSTILE = [  # program, status, words
     (twice(stop=["!"]), "error", "call 2", "stop"),
 ]
 HOSTILE_PROCESSES = [  # that only worker processes survive
-    (forks, "ok", ""),
-    (dies, "error", "code 7"),
-    (eats_memory, "error", "MemoryError"),
-    (prints, "error", "printed"),
+    (then(forks), "ok", ""),
+    (then(os._exit, 7), "error", "code 7"),
+    (then(bytearray, 1 << 40), "error", "MemoryError"),
+    (then(for_ever, os.write, 1, b"x" * 65536), "error", "printed"),
     (sleeps, "timeout", "s"),
     (draws_another, "error", "call 2", "verifier_workers=0"),
 ]
