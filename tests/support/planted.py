@@ -95,20 +95,17 @@ class Whitens(RLOO):
         return scaling.standardize_groups(super().advantages(rollout), rollout)
 
 
-class IdleTerm(RLOO):
-    """Has an auxiliary loss that does not vanish where A = 0, and says that it does."""
+class Auxiliary(RLOO):
+    """Has an auxiliary loss that does not vanish where A = 0."""
+
+    def surrogate(self, log_probs, batch):
+        return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
+
+
+class IdleTerm(Auxiliary):
+    """Says that its loss vanishes there."""
 
     advantages_stay = True
-
-    def surrogate(self, log_probs, batch):
-        return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
-
-
-class Auxiliary(RLOO):
-    """Has the same loss, and leaves every row its pass."""
-
-    def surrogate(self, log_probs, batch):
-        return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
 
 
 class AnotherPass(RLOO):
