@@ -7,25 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from tiny_models import CONTEXT, SPREAD, text_envs
+from tiny_models import SHAPE, SPREAD, text_envs
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rlenv.agents import Collector, LanguageModelPolicy
 
 TOLERANCE = 1e-10  # nats, in float64
-SHAPE = {
-    "vocab_size": 10,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 HEADS = {"head_dim": 4}

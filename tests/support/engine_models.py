@@ -1,9 +1,7 @@
 """Tiny language models that vLLM runs, too, and what holds for every engine."""
 
-import torch
 from dialogues import calling, check_played
-from tiny_models import CONTEXT, PROMPTS, text_envs
-from transformers import AutoModelForCausalLM, LlamaConfig
+from tiny_models import PROMPTS, text_envs, tiny_model
 
 from rlenv import agents
 from rlenv.agents.training.player import Player
@@ -36,8 +34,7 @@ def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):
         shape: of the model, where another one is wanted: settings of its configuration.
         kwargs: of the policy.
     """
-    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    usual = {
+    sizes = {
         "vocab_size": int(envs.single_action_space.n),
         "hidden_size": 64,
         "intermediate_size": 64,
@@ -45,13 +42,9 @@ def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "head_dim": 32,
-        "max_position_embeddings": CONTEXT,
         "initializer_range": 0.15,
     }
-    config = LlamaConfig(**usual | ends | (shape or {}))
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config)
+    model = tiny_model("llama", seed=seed, **sizes | (shape or {}))
     spaces = envs.single_observation_space, envs.single_action_space
     return agents.LanguageModelPolicy(*spaces, model, temperature=temperature, **kwargs)
 

@@ -23,37 +23,35 @@ PROMPTS = ["ab", "cdefgh", "a", "hgfedcba", "bbb", "dad", "acegbd", "fffff"]  # 
 CONTEXT = 64
 DROPOUT = 0.1
 SPREAD = 0.3  # standard deviation of the weights
-MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped queries; and with a sliding window
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+DROPS = dict.fromkeys(("attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"), DROPOUT)
+CONFIGS = {  # absolute positions; rotary with grouped queries; and with a sliding window
+    "gpt2": (GPT2Config, {"num_key_value_heads": 4, "intermediate_size": 64}),
+    "llama": (LlamaConfig, {}),
+    "mistral": (MistralConfig, {"sliding_window": 4}),
+}
+MODELS = tuple(CONFIGS)
 
 
-def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=1):
+def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=1, **sizes):
     """Return a random model of width 16 with dropout configured; one layer does what a test of anything else needs."""
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    shape = {
-        "vocab_size": vocab_size,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": context,
-        "attention_dropout": DROPOUT,
-        "initializer_range": SPREAD,
-        **ends,
-    }
-    if name == "gpt2":
-        drop = {"resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "attn_pdrop": DROPOUT}
-        sizes = {"vocab_size": vocab_size, "n_positions": context, "n_embd": 16, "n_layer": layers, "n_head": 4}
-        config = GPT2Config(initializer_range=SPREAD, **sizes, **drop, **ends)
-    elif name == "llama":
-        config = LlamaConfig(**shape)
-    elif name == "mistral":
-        config = MistralConfig(**shape, sliding_window=4)
-    else:
-        raise ValueError(name)
+    config, own = CONFIGS[name]
+    given = {"vocab_size": vocab_size, "max_position_embeddings": context, "num_hidden_layers": layers}
+    shape = SHAPE | DROPS | {"initializer_range": SPREAD} | own | given | sizes
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config).eval()
+        return AutoModelForCausalLM.from_config(config(**shape)).eval()
 
 
 def write_chat_model(folder, context=CONTEXT):
