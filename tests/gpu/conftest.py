@@ -6,7 +6,7 @@ captured, synchronizations and random numbers. It counts synchronizations by the
 them. It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta device
 with an index of its own, which autograd accepts in any build of torch.
 
-A test file with `DEVICE = "mps:0"` gets Apple's device instead, which refuses double precision too.
+A test with the parameter `where="mps"` gets Apple's device instead, which refuses double precision too.
 """
 
 from __future__ import annotations
@@ -407,11 +407,17 @@ def pytest_itemcollected(item):
         item.add_marker("gpu")
 
 
+@pytest.fixture
+def where():
+    """The kind of the device, unless it is a parameter of the test."""
+    return "cuda"
+
+
 @pytest.fixture(autouse=True)
-def device(request):
+def device(where):
     """The pretend device, which counts; None on a real one."""
     if REAL:
-        yield None
+        yield None if where == "cuda" else pytest.skip("this device is a pretended one")
     else:
-        with pretend_device(getattr(request.module, "DEVICE", "cuda:0")) as pretended:
+        with pretend_device(f"{where}:0") as pretended:
             yield pretended

@@ -8,10 +8,11 @@ from dialogues import talking
 from tiny_models import text_envs, tiny_model
 
 from rlenv.agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline, make_envs
+from rlenv.agents.devices import to_device, to_host
 from rlenv.agents.language import attention as masks
 from rlenv.agents.policies.base import actor_parameters
 
-SUMS = {"env_kwargs": {"verifier": "arith"}, "device": "cuda"}
+SUMS = {"env_kwargs": {"verifier": "arith"}, "episodes_per_update": 16}
 
 
 def short_envs(slots=8, device="cuda", **kwargs):
@@ -43,13 +44,13 @@ def captures(monkeypatch):
     return found
 
 
-def learns(agent, parameters, **amount):
+def learns(agent, parameters, where, **amount):
     """Train; all figures are finite, and all of these parameters are on the device and change."""
     before = [parameter.detach().clone() for parameter in parameters()]
     agent.learn(**amount)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
     for old, new in zip(before, parameters(), strict=True):
-        assert new.is_cuda and not torch.equal(old, new)
+        assert new.device.type == where and not torch.equal(old, new)
 
 
 def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
@@ -123,37 +124,51 @@ def test_acting_never_waits_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.slow
-def test_an_agent_learns_its_checkpoint_moves_to_the_cpu_and_the_global_generator_is_left_alone(tmp_path):
-    agent = ReinforceBaseline("tiny", "TextGen-v0", ent_coef=0.01, **SUMS)
-    torch.cuda.manual_seed(7)
-    before = torch.cuda.get_rng_state()
-    learns(agent, agent.policy.parameters, total_timesteps=1_000)
-    assert torch.equal(before, torch.cuda.get_rng_state())
+@pytest.mark.parametrize("where", ["mps", slow("cuda")])
+def test_an_agent_learns_and_is_evaluated_there_and_moves_to_the_cpu(where, tmp_path):
+    agent = ReinforceBaseline("tiny", "TextGen-v0", ent_coef=0.01, device=where, **SUMS)
+    learns(agent, agent.policy.parameters, where, total_episodes=16)
+    figures, _ = agent.evaluate("TextGen-v0", 8, seed=0)
     agent.save(tmp_path / "agent")
     loaded = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
+    assert figures["episodes"] == 8
+    assert loaded.evaluate("TextGen-v0", 8, seed=0)[0]["mean_reward"] == pytest.approx(figures["mean_reward"])
     for ours, theirs in zip(agent.policy.parameters(), loaded.policy.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
+@pytest.mark.parametrize("where", ["cuda", slow("mps")])
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
-def test_every_agent_trains_on_the_device_with_finite_figures(name):
-    settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 8, "device": "cuda"})
-    agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(), **settings))
-    learns(agent, lambda: actor_parameters(agent.policy), total_episodes=16)
+def test_every_agent_trains_on_the_device_with_finite_figures(name, where):
+    settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 8, "device": where})
+    agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(device=where), **settings))
+    learns(agent, lambda: actor_parameters(agent.policy), where, total_episodes=16)
 
 
 @pytest.mark.slow
-def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device():
-    settings = {"num_epochs": 2, "num_minibatches": 3, "episodes_per_update": 16}
-    agent = PPO("tiny", "TextGen-v0", policy_kwargs={"critic": "separate"}, **settings, **SUMS)
-    learns(agent, agent.policy.critic.trunk.parameters, total_episodes=32)
+def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device_and_the_global_generator_is_left_alone():
+    settings = {"num_epochs": 2, "num_minibatches": 3, "ent_coef": 0.01, "device": "cuda", **SUMS}
+    agent = PPO("tiny", "TextGen-v0", policy_kwargs={"critic": "separate"}, **settings)
+    torch.cuda.manual_seed(7)
+    before = torch.cuda.get_rng_state()
+    learns(agent, agent.policy.critic.trunk.parameters, "cuda", total_episodes=32)
+    assert torch.equal(before, torch.cuda.get_rng_state())
 
 
-def test_control_trains_on_the_device():
+@pytest.mark.parametrize("where", ["cuda", slow("mps")])
+def test_control_trains_on_the_device(where):
     settings = {"episodes_per_update": 2, "num_envs": 2, "num_epochs": 2, "ent_coef": 0.01}
-    agent = PPO("MlpPolicy", "CartPole-v1", device="cuda", **settings)
-    learns(agent, agent.policy.parameters, total_episodes=2)
+    agent = PPO("MlpPolicy", "CartPole-v1", device=where, **settings)
+    learns(agent, agent.policy.parameters, where, total_episodes=2)
+
+
+@pytest.mark.parametrize("where", ["mps"])
+def test_numbers_go_there_in_single_precision_and_come_back_as_they_are(where):
+    there = to_device(torch.tensor([0.1, 0.2], dtype=torch.float64), torch.device(where))
+    assert there.dtype is torch.float32 and there.device.type == where
+    large = to_device(torch.tensor([2**62 + 1, -1]), torch.device(where))
+    here = to_host(large, torch.ones(1), there)
+    assert [tensor.tolist() for tensor in here] == [[2**62 + 1, -1], [1.0], torch.tensor([0.1, 0.2]).tolist()]
 
 
 def test_a_policy_moves_to_the_cpu_and_back():
