@@ -35,17 +35,10 @@ LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, t
 )
 RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7], dtype=torch.float64)  # a state for the running mean [T]
 REFERENCE_SEED = 7
-
-
-def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rewards of (prompt, state, action) [P, S, V]: at the last step only, and at every step."""
-    last = WORLD.at_the_end(LEVELS)
-    goes_on = torch.from_numpy(NEXT >= 0)  # [S, V]
-    every = (torch.arange(P * S * V).reshape(P, S, V) * 5 % 3) / 2  # three levels again
-    return last, torch.where(goes_on, every.double(), last)
-
-
-AT_THE_END, AT_EVERY_STEP = _reward_tables()
+# Rewards of (prompt, state, action) [P, S, V]: at the last step only, and at every step, in three levels again.
+AT_THE_END = WORLD.at_the_end(LEVELS)
+AT_EVERY_STEP = (torch.arange(P * S * V).reshape(P, S, V) * 5 % 3).double() / 2
+AT_EVERY_STEP = AT_EVERY_STEP.where(torch.from_numpy(NEXT >= 0), AT_THE_END)
 REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
 SOLVED = (AT_THE_END == 1).double()  # rewards of 0 and 1
 
@@ -116,14 +109,7 @@ def episodes(
 
 def greedy_returns(policy: TabularPolicy, rewards: torch.Tensor) -> torch.Tensor:
     """Return the sum of rewards of each prompt's likeliest tokens, one after the other [P]."""
-    likeliest, found = policy.logits.argmax(-1), torch.zeros(P, dtype=torch.float64)
-    for p in range(P):
-        state = 0
-        while state >= 0:
-            token = int(likeliest[p, state])
-            found[p] += rewards[p, state, token]
-            state = int(NEXT[state, token])
-    return found
+    return WORLD.values(1e9 * policy.logits.detach(), rewards)[:, 0]
 
 
 def random_episodes(
