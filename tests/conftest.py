@@ -167,7 +167,7 @@ def pole_copy(pole_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Any]:
     """Return what starts commands under torchrun in `tmp_path`."""
-    from jobs import Jobs
+    from processes import Jobs
 
     started = Jobs(tmp_path)
     yield started

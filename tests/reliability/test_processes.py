@@ -7,8 +7,7 @@ import time
 
 import pytest
 from inprocess import done, result_of, run
-from jobs import finished, worker
-from processes import until
+from processes import finished, until, worker
 from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
