@@ -5,7 +5,6 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 from fake_engine import FakeEngine
 from safetensors.torch import load_file
@@ -27,8 +26,7 @@ class FakeServer:
 
     def __init__(self, policy):
         self.policy, self.port, self.delay = policy, 0, 0.0
-        self.asked, self.errors = [], {}
-        self.lock = threading.Lock()
+        self.asked, self.errors, self.lock = [], {}, threading.Lock()
         self.restart()
 
     @property
@@ -39,10 +37,8 @@ class FakeServer:
         """Answer, with the weights that it once began with."""
         self.version, self.adapters = "default", {}
         self.engine, self.prefixes = FakeEngine(self.policy), {}  # by salt: new weights drop none
-        server = self
-        handler = type("Handler", (Handler,), {"server_of": server})
-        self.http = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
-        self.port = self.http.server_port
+        self.http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.http.fake, self.port = self, self.http.server_port
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self):
@@ -84,10 +80,8 @@ class FakeServer:
 
 
 class Handler(BaseHTTPRequestHandler):
-    server_of = SimpleNamespace()
-
     def do_GET(self):
-        server, size = self.server_of, int(self.headers.get("Content-Length") or 0)
+        server, size = self.server.fake, int(self.headers.get("Content-Length") or 0)
         text = self.rfile.read(size)
         body = json.loads(text) if text else None
         server.asked.append((self.path, body))
