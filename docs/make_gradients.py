@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "appendix" / "gradients.md"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-import speaking  # noqa: E402 (its folder is no package)
 from tabular import (  # noqa: E402 (its folder is no package)
     ACTIONS,
     AT_EVERY_STEP,
@@ -291,10 +290,8 @@ prompt."""
 REPLIES = """\
 ## The loss on replies
 
-Here each prompt has dialogues of an action, a reply that follows from it, and another action. `reply_coef` adds the
-gradient of the replies' log-likelihood to the agent's, in the states that the policy visits. It is no policy gradient:
-rewards do not count. In this table it moves only what the policy expects as a reply, which no action depends on, so the
-part along g* stays; in a network, the weights are the same."""
+`reply_coef` adds the gradient of the replies' log-likelihood to the agent's, in the states that the policy visits, as a
+mean over the tokens of all replies of a rollout. It is no policy gradient: rewards do not count."""
 
 
 class SpreadDPPO(DPPO):
@@ -471,7 +468,6 @@ def page() -> str:
         TEACHER,
         table(("agent", "estimator or divergence", "K"), teacher_rows()),
         REPLIES,
-        table(("agent", "reply_coef", "K"), reply_rows()),
         ACTING,
         table(("agent", "weights", "bounds"), acting_rows()),
         stale_text(),
@@ -723,14 +719,6 @@ def teacher_rows() -> Iterator[list[str]]:
         words = "∇KL state by state" if divergence == "kl" else "∇ of another divergence, state by state"
         cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), words)
         yield ["`SDPO`", divergence, "1", *cells]
-
-
-def reply_rows() -> Iterator[list[str]]:
-    """Yield a row per weight of the loss on replies."""
-    for coef in (0.0, 0.1, 1.0):
-        policy, found = speaking.expected_gradient(RLOO, reply_coef=coef)
-        words = "g* + λ E[∇log π(reply)]" if coef else "exact"
-        yield ["`RLOO`", f"{coef:g}", "2", *figures(found, speaking.true_gradient(policy), words)]
 
 
 def anchor_rows() -> Iterator[list[str]]:

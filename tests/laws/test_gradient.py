@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-import speaking
 import torch
 from diagonal import diagonal, slow
 from equations import Played, best_of_subsets, objective
@@ -324,13 +323,6 @@ def test_sdpo_descends_the_kl_to_what_its_teacher_says_with_the_hint_state_by_st
     teacher = reading_the_other_prompt(agent.anchor.reference)
     found = expected_gradient(agent)
     assert relative_error(found, documented_kl_gradient("exact", "loss", agent.policy, teacher)) < TOLERANCE
-
-
-def test_the_loss_on_replies_adds_what_makes_them_likelier_whatever_is_paid():
-    policy, plain = speaking.expected_gradient(agents.RLOO)
-    assert relative_error(plain, speaking.true_gradient(policy)) < TOLERANCE
-    _, more = speaking.expected_gradient(agents.RLOO, reply_coef=0.3)
-    assert relative_error(more - plain, 0.3 * speaking.reply_gradient(policy)) < TOLERANCE
 
 
 # Other objectives than the expected reward.
