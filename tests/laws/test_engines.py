@@ -7,15 +7,12 @@ which are kept in float32.
 
 from collections import defaultdict
 
-import cloudpickle
-import programs
 import pytest
 import torch
 from diagonal import diagonal
 from dialogues import talking
 from fake_engine import FakeEngine
 from identity_checks import SLACK
-from programs import conversing
 from tabular import relative_error
 from tiny_models import PROMPTS, reward_of, text_envs, tiny_policy
 
@@ -24,7 +21,6 @@ from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.metrics import rollout_metrics
 from rlenv.agents.training.update import backward
 
-cloudpickle.register_pickle_by_value(programs)  # so that workers need not find it
 EPISODES = 12
 CLOSE = 1e-6
 ANCHORED = {"kl_coef": 0.1, "kl_estimator": "k3", "kl_in": "loss"}
@@ -39,7 +35,6 @@ LATE = {"late_verdicts": True, "late_replies": True, "verifier_workers": 1}
 ENVS = {
     "answers": lambda: text_envs(EPISODES, mixed, group_size=4, max_new_tokens=7, problems=PROMPTS[1:4]),
     "late dialogues": lambda: talking(EPISODES, group_size=4, **LATE),
-    "programs": lambda: conversing(EPISODES, group_size=4, late_replies=True, verifier_workers=1),
 }
 
 

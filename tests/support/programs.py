@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from dialogues import LETTERS, Hashing
+from dialogues import Hashing
 
 ASK = [{"role": "user", "content": "1+1="}]
 TOOL = {
@@ -65,20 +65,6 @@ def hashing(problem: Any, client: Any) -> Any:
         if reply.verdict is not None:
             return total + reply.verdict.reward, dict(reply.verdict.parts)
         messages += [{"role": "assistant", "content": turn}, user(f"{reply.content}.")]
-
-
-def conversing(slots: int, **kwargs: Any) -> Any:
-    """Return TextGen-v0 in which `hashing` is played."""
-    import gymnasium as gym
-
-    from rlenv.verifiers.builtin import Program
-
-    settings = {"max_new_tokens": 4, "max_turns": 3, "max_reply_tokens": 12, "max_prompt_tokens": 8}
-    problems = [[user(text)] for text in ("a", "bc", "dad", "bb")]
-    verifier = Program(hashing, alphabet=f"{LETTERS}.\n")
-    return gym.make_vec(
-        "TextGen-v0", slots, verifier=verifier, problems=problems, test_fraction=0.0, **settings, **kwargs
-    )
 
 
 def twice(change: Any = None, **request: Any) -> Any:
