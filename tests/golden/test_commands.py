@@ -219,14 +219,6 @@ COMMANDS = {
     "train: what would fit": Run(
         "train --dry-run --json --device cpu", "parameters bytes peaks available processes remedies"
     ),
-    "Pendulum with gSDE and squashing": Run(
-        f"train --env Pendulum-v1 --env-arg max_episode_steps=20 --agent ppo --policy-arg use_sde=true --policy-arg "
-        f"squash_output=true --policy-arg normalize_observations=true --normalize-rewards --episodes 8 {SMALL}",
-        RESULT,
-        {"timesteps": 160, "rollout/truncated_frac": 1.0},
-        files=TRAINED,
-        columns=f"{CRITIC} train/clip_fraction",
-    ),
     "images": Run(
         f"train --env worlds:Squares-v0 --model CnnPolicy --agent a2c --episodes 16 {SMALL}",
         RESULT,
@@ -243,7 +235,6 @@ COMMANDS = {
         "/rloo/seed-1/result.json /report.json /report.md /report.html",
     ),
 }
-SLOW = {"Pendulum with gSDE and squashing", "compare"}
 
 
 @pytest.fixture(autouse=True)
@@ -270,7 +261,7 @@ def command(line, typed="", **places):
     return CliRunner().invoke(main, [word.format(**places) for word in shlex.split(line)], input=typed)
 
 
-@pytest.mark.parametrize("name", [slow(name) if name in SLOW else name for name in COMMANDS])
+@pytest.mark.parametrize("name", [slow(name) if name == "compare" else name for name in COMMANDS])
 def test_a_command_leaves_what_it_always_left(name, folder, text_run):
     run, out = COMMANDS[name], folder / "out"
     if "--model model" in run.line:
