@@ -174,21 +174,12 @@ class DeviceTensor(torch.Tensor):
     def data_ptr(self) -> int:
         return self.data_on_host.data_ptr()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.cpu().__reduce_ex__(protocol)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
             made: torch.Tensor = DeviceTensor(self.data_on_host.clone())
             is_parameter = isinstance(self, torch.nn.Parameter)
             memo[id(self)] = torch.nn.Parameter(made, self.requires_grad) if is_parameter else made
         return memo[id(self)]
-
-    def _move(self, value: torch.Tensor) -> None:
-        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self.data_on_host = value.data_on_host  # type: ignore[attr-defined]
-
-    data = property(torch.Tensor.data.__get__, _move)  # type: ignore[assignment, attr-defined]
 
     def __repr__(self, **kwargs: Any) -> str:  # type: ignore[override]
         return f"{self.data_on_host!r} on the pretend device"

@@ -103,9 +103,9 @@ class Auxiliary(RLOO):
 
 
 class IdleTerm(Auxiliary):
-    """Says that its loss vanishes there."""
+    """Says that its loss vanishes there, as a class does that has the surrogate, too."""
 
-    advantages_stay = True
+    advantages_stay, surrogate = True, Auxiliary.surrogate
 
 
 class AnotherPass(RLOO):
