@@ -22,6 +22,7 @@ from ..config.arguments import agent_arguments, build_agent, env_arguments, name
 from ..config.base import LOCAL, Config, named, overlaid, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import OBJECTS, agent_class, class_saved, objects_in, resume_command, resume_config
+from ..process import torchrun
 from ..process.progress import say
 from ..run.folder import CHECKPOINT, CONFIG, RunFolder
 
@@ -66,8 +67,9 @@ def begun_config(config: R) -> R:
 
 def end_interrupted(folder: Path, number: int) -> NoReturn:
     """Say how the run in a folder goes on, and exit as after the signal that has ended it."""
-    again = resume_command(folder, RunFolder(folder).config)
-    click.echo(f"Interrupted; checkpoint written to {folder / CHECKPOINT}. To go on: {again}", err=True)
+    if torchrun.number() == 0:  # the folder of the others may be on another machine
+        again = resume_command(folder, RunFolder(folder).config)
+        click.echo(f"Interrupted; checkpoint written to {folder / CHECKPOINT}. To go on: {again}", err=True)
     sys.exit(128 + number)
 
 
