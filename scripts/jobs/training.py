@@ -151,29 +151,22 @@ def _explained(job: TrainJob) -> Iterator[None]:
     saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, job.written)
     try:
         yield
-    except (VerifierError, DivergedError, EngineError) as error:
-        _keep_reason(job, error, str(error))
-        if job.config.report:
-            _report(job.run.path)
-        hint = "A smaller --learning-rate may help. " if isinstance(error, DivergedError) else ""
-        error.add_note(f"{hint}The last checkpoint: {saved}. To go on: {again}")
-        raise
     except Exception as error:
         known = explain(error)
-        line, code = known or (f"{type(error).__name__}: {first_line(error)}", 1)
-        _keep_reason(job, error, line)
-        if known and code == 1:  # a disk or memory: the run is in order
+        why, code = known or (f"{type(error).__name__}: {first_line(error)}", 1)
+        with suppress(OSError):  # the disk may be full, or the folder gone
+            job.run.write(RESULT, job.result() | {"stopped": why, "error": type(error).__name__})
+        if isinstance(error, (VerifierError, DivergedError, EngineError)):
+            if job.config.report:
+                _report(job.run.path)
+            hint = "A smaller --learning-rate may help. " if isinstance(error, DivergedError) else ""
+            error.add_note(f"{hint}The last checkpoint: {saved}. To go on: {again}")
+        elif known and code == 1:  # a disk or memory: the run is in order
             say(f"stopped; what was saved before goes on with: {again}")
         raise
     except KeyboardInterrupt:
         say(f"aborted; what was saved before goes on with: {again}")
         raise
-
-
-def _keep_reason(job: TrainJob, error: Exception, why: str) -> None:
-    """Write why a run stopped into its folder, if that is possible: the disk may be full, or the folder gone."""
-    with suppress(OSError):
-        job.run.write(RESULT, job.result() | {"stopped": why, "error": type(error).__name__})
 
 
 def _check(config: TrainConfig) -> None:
