@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rlenv.agents.language import memory
 from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
@@ -37,8 +38,6 @@ def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = Non
         together: how many such runs share the memory.
         most_on_cpu: tokens per pass on a CPU, even if more fit.
     """
-    from rlenv.agents.language import memory
-
     settings = config.settings
     if settings.get("micro_batch_size") is not None or settings.get("micro_batch_tokens") is not None:
         return settings.get("micro_batch_tokens")

@@ -33,9 +33,10 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return the figures of an evaluation as texts, by title."""
     sampled = figures.get("sampled", {})
     known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
+    problems, without = figures.get("problems"), figures.get("unjudged_problems")
     success = _interval(figures.get("success_rate"), figures.get("success_interval"))
     cells = {
-        "problems": _judged(figures.get("problems"), figures.get("unjudged_problems", 0)),
+        "problems": f"{problems - without} of {problems}" if problems and without else problems,
         "success": None if success is None else success + known,
         "instructions followed": _interval(figures.get("instruction_success"), None),
         "mean reward": f"{figures['mean_reward']:.3f}",
@@ -51,13 +52,6 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
         if part["success_rate"] is not None:
             cells[f"success in {number} turns"] = f"{part['success_rate']:.3f} of {part['episodes']}"
     return {title: str(cell) for title, cell in cells.items() if cell is not None}
-
-
-def _judged(problems: int | None, without: int) -> str | None:
-    """Return how many problems the figures are of: "158 of 164" if some got no verdict."""
-    if problems is None:
-        return None
-    return f"{problems - without} of {problems}" if without else str(problems)
 
 
 def _interval(value: float | None, interval: Sequence[float] | None) -> str | None:
