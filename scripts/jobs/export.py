@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,20 +46,13 @@ def export_run(run: Path, folder: Path, best: bool, merge: bool, overwrite: bool
     source = Path(judge or "") if saved is None else saved.path
     _check_target(folder, source, overwrite)
     fill = _language_model(saved, merge) if saved is not None else _reward_model(source, merge)
-
-    def marked(target: Path) -> None:
+    with nullcontext(folder) if _holds_others(folder) else new_folder(folder.resolve()) as target:
+        for old in {file for pattern in WEIGHTS for file in target.glob(pattern)}:
+            old.unlink()  # transformers would load them
         fill(target)
         write_card(source, target, merge, folder.resolve().name, is_judge=saved is None)
         (target / MARK).write_text(json.dumps({"checkpoint": source.name}) + "\n", encoding="utf-8")
-
-    if _holds_others(folder):
-        for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
-            old.unlink()  # transformers would load them
-        marked(folder)
-        share(folder, "*.safetensors")
-    else:
-        with new_folder(folder.resolve()) as fresh:
-            marked(fresh)
+        share(target, "*.safetensors")
     return source
 
 
