@@ -114,20 +114,6 @@ def _fail(message: str, code: int, before: str = "") -> NoReturn:
     sys.exit(code)
 
 
-def _check_packages() -> None:
-    """Check that the package above this one is ours: `rlenv` on PyPI is another one, and may have overwritten it.
-
-    Raises:
-        ImportError: naming its file and the commands that help.
-    """
-    package = sys.modules[__name__.partition(".")[0]]
-    if not hasattr(package, "__rlenv_package__"):
-        raise ImportError(
-            f"{package.__file__} is of another distribution, rlenv on PyPI; run: pip uninstall rlenv; "
-            f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
-        )
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
@@ -146,7 +132,9 @@ def main(ctx: click.Context) -> None:
     if torchrun.count() > 1 and command not in IN_SEVERAL:
         allowed = ", ".join(IN_SEVERAL)
         raise click.UsageError(f"{command} runs in one process: start it without torchrun ({allowed} may have several)")
-    try:
-        _check_packages()
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
+    package = sys.modules[__name__.partition(".")[0]]
+    if not hasattr(package, "__rlenv_package__"):  # rlenv on PyPI is another one, and may have overwritten this one
+        raise click.ClickException(
+            f"{package.__file__} is of another distribution, rlenv on PyPI; run: pip uninstall rlenv; "
+            f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
