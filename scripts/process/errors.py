@@ -28,14 +28,13 @@ _format_warning = warnings.formatwarning
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """Return the line and the exit code for an error of the user or the disk; None for a bug, here or in a library."""
+    from rlenv.agents import DivergedError, EngineError, VerifierError  # slow
+
     modules = (_module(error), type(error).__module__)  # a future raises what a worker's call did
     if isinstance(error, ValueError) and any(name.split(".")[0] == PACKAGE for name in modules):
         return str(error), USER
-    if isinstance(error, RuntimeError):
-        from rlenv.agents import DivergedError, EngineError, VerifierError  # already imported if raised
-
-        if isinstance(error, (DivergedError, EngineError, VerifierError)):
-            return str(error), 1
+    if isinstance(error, (DivergedError, EngineError, VerifierError)):
+        return str(error), 1
     if is_out_of_memory(error):
         lower = "lower --micro-batch-tokens (training) or --num-envs (acting)"
         return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
