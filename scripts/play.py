@@ -39,7 +39,11 @@ def play(config: PlayConfig, run: Path | None) -> None:
     from .config.options import with_task
     from .jobs.games import Game, open_subject
 
-    _check(run, config)
+    of_policy = ("watch", "top", "temperature", "top_p", "policy_kwargs", "trust", "dtype")
+    if run is None and (useless := next((name for name in of_policy if name in config.chosen), None)):
+        raise ValueError(f"{config.flag(useless)} is about a policy; pass a run or a model: rlenv play RUN ...")
+    if "deterministic" in config.chosen and not config.watch:
+        raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")
     config = with_task(config)
     env, onlooker = open_subject(run, config)
     with closing(env):
@@ -52,12 +56,3 @@ def play(config: PlayConfig, run: Path | None) -> None:
         click.echo(json.dumps(result))
     if result["ended"] == "Ctrl-C":
         sys.exit(INTERRUPTED)
-
-
-def _check(run: Path | None, config: PlayConfig) -> None:
-    """Refuse options that have no effect."""
-    of_policy = ("watch", "top", "temperature", "top_p", "policy_kwargs", "trust", "dtype")
-    if run is None and (useless := next((name for name in of_policy if name in config.chosen), None)):
-        raise ValueError(f"{config.flag(useless)} is about a policy; pass a run or a model: rlenv play RUN ...")
-    if "deterministic" in config.chosen and not config.watch:
-        raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")

@@ -30,9 +30,12 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     """Write the page about the runs in these folders; return how much is in it.
 
     Raises:
-        ValueError: as `read_runs` says, or if `out` is another file than a report.
+        ValueError: as `read_runs` says, or if `out` is not a report, or its folder is missing.
     """
-    check_target(out)
+    if not out.parent.is_dir():
+        raise ValueError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}; make it, or name another file")
+    if out.is_dir() or (out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]):
+        raise ValueError(f"{str(out)!r} is not a report of rlenv; it is not overwritten: name another file with --out")
     runs = read_runs(paths)
     kinds = kinds_of(runs)
     findings = [(run, each) for run in runs for each in findings_of(run)]
@@ -58,18 +61,6 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     )
     write_text(out, page)
     return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": len(findings)}
-
-
-def check_target(out: Path) -> None:
-    """Check that a report may be written here.
-
-    Raises:
-        ValueError: if there is a folder or another file, or its folder does not exist.
-    """
-    if not out.parent.is_dir():
-        raise ValueError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}; make it, or name another file")
-    if out.is_dir() or (out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]):
-        raise ValueError(f"{str(out)!r} is not a report of rlenv; it is not overwritten: name another file with --out")
 
 
 def _title(runs: Sequence[History]) -> str:
