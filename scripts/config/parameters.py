@@ -50,9 +50,14 @@ def option_of(one: Setting) -> click.Option:
     limits = one.allowed if {one.low, one.high, one.above, one.below} != {None} else ""
     notes = [f"  [{note}]" for note in (limits, "required" * one.required) if note]
     several, choice = one.takes_several, f" One of {', '.join(one.one_of)}." * bool(one.one_of)
+    of_each: Any = bool if kind == "bool" else Value(one)  # the type of the values, of several each
+    if isinstance(one.checked_by, click.ParamType):
+        of_each = one.checked_by
+    elif kind == "table":
+        of_each = KeyValue(get_args(one.hint)[1] is str)
     built: Any = click.Option(
         [flags, one.name],
-        type=bool if kind == "bool" else _type_of(one),
+        type=of_each,
         is_flag=kind == "bool",
         multiple=several,
         default=None if several or one.required else one.default,
@@ -62,13 +67,6 @@ def option_of(one: Setting) -> click.Option:
     )
     built.heading = one.heading
     return built
-
-
-def _type_of(one: Setting) -> click.ParamType:
-    """Return click's type of the values, of several each."""
-    if isinstance(one.checked_by, click.ParamType):
-        return one.checked_by
-    return KeyValue(get_args(one.hint)[1] is str) if one.kind == "table" else Value(one)
 
 
 class Value(click.ParamType):

@@ -76,11 +76,6 @@ class TrainJob:
         self.written = config.flat() | {"episodes" if config.episodes else "timesteps": self.goal}
         self.doctor = LiveDoctor(run.path, self.written)
 
-    @property
-    def finished(self) -> bool:
-        """Whether as many steps or episodes have been taken as were asked for."""
-        return getattr(self.agent, self.counter) >= self.goal
-
     def do(self) -> dict[str, Any]:
         """Do the rest of the run; return its result, without a last evaluation after a signal."""
         name = f"{short_name(named(self.config.agent))}-seed-{self.config.seed}"
@@ -94,7 +89,9 @@ class TrainJob:
                 self.agent.logger.output_formats.append(tracker)
             if not warm_start(self.saver, self.demonstrations, self.config, self.interrupt):
                 raise SignalError
-            self._first_evaluation()
+            if "initial" not in self.state and self.envs is not None:
+                self.state["initial"] = self._evaluate("before", self.config.seed, self.episodes)
+                say(f"before: {describe(self.state['initial'])}")
             self._learn()
             final = self._last_evaluation()
             if tracker is not None:
@@ -111,12 +108,6 @@ class TrainJob:
             if self.envs is not None:
                 self.envs.close()  # its workers would go on with verdicts that nobody waits for
         return self.result(final)
-
-    def _first_evaluation(self) -> None:
-        if "initial" in self.state or self.envs is None:
-            return
-        self.state["initial"] = self._evaluate("before", self.config.seed, self.episodes)
-        say(f"before: {describe(self.state['initial'])}")
 
     def _learn(self) -> None:
         """Train up to the run's goal and write a checkpoint; after an error in an update, the last one stays."""

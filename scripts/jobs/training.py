@@ -136,9 +136,9 @@ def _open_folder(job: TrainJob, resumed: bool, held: ExitStack) -> None:
     if not resumed:
         run.create(job.written, job.config.overwrite, held)
         return
-    result = processes.on_main(lambda: run.result)
-    if job.finished and result.get("updates") == job.agent.num_updates and result.get("eval") is not None:
-        more = f"pass --{job.counter.removeprefix('num_')} above {getattr(job.agent, job.counter)}"
+    result, done = processes.on_main(lambda: run.result), getattr(job.agent, job.counter)
+    if done >= job.goal and result.get("updates") == job.agent.num_updates and result.get("eval") is not None:
+        more = f"pass --{job.counter.removeprefix('num_')} above {done}"
         raise ValueError(f"the run {str(run.path)!r} is complete; to go on, {more}")
     if "stopped" in result or result.get("interrupted"):  # it goes on, and nothing is to call it that
         (run.path / RESULT).unlink(missing_ok=True)

@@ -43,18 +43,6 @@ class RunState(TypedDict, total=False):
     log: dict[str, Any] | None
 
 
-def checked_state(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a run that a checkpoint keeps.
-
-    Raises:
-        ValueError: if it is not a `RunState`.
-    """
-    log = state.get("log")
-    if wrong := misfit(state, RunState) or ("" if log is None else misfit(log, LogPlace)):
-        raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
-    return dict(state)
-
-
 class Saver:
     """Writes checkpoints of a run.
 
@@ -64,11 +52,17 @@ class Saver:
         minutes: at most this long between two checkpoints.
         updates: save after every so many updates instead; None goes by the minutes.
         keep: how many checkpoints are kept, besides the best, at least 1.
+
+    Raises:
+        ValueError: if the state of the run in the agent's checkpoint is not a `RunState`.
     """
 
     def __init__(self, run: RunFolder, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
-        self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
+        self.state = dict(agent.extra_state)  # of the run; kept in the checkpoints
+        log = self.state.get("log")
+        if wrong := misfit(self.state, RunState) or ("" if log is None else misfit(log, LogPlace)):
+            raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
         self._last = time.monotonic()
         self._saved = self._content() if self.state else None
         self._training, self._counted = False, 0.0
