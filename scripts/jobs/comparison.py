@@ -263,24 +263,20 @@ def claim(folder: Path, config: CompareConfig, agents: list[str], held: ExitStac
         if config.overwrite:
             shutil.rmtree(folder)
         else:
-            settings = _extended(folder, settings)
+            old, new = read_table(folder / SETTINGS), settings
+            names = [name for name in sorted({*old, *new} - {"agents", "seeds"}) if old.get(name) != new.get(name)]
+            if names:
+                given = (f"{name} {json.dumps(old.get(name))}, now {json.dumps(new.get(name))}" for name in names)
+                raise ValueError(
+                    f"{str(folder)!r} holds a comparison with other settings ({', '.join(given)}); pass another "
+                    "--log-dir or --overwrite"
+                )
+            both = dict.fromkeys([*old["agents"].split(","), *agents])
+            settings |= {"agents": ",".join(both), "seeds": max(old["seeds"], new["seeds"])}
     folder.mkdir(parents=True, exist_ok=True)
     held.enter_context(Lock(folder / LOCK, busy))
     write_json(folder / SETTINGS, settings)
     return settings
-
-
-def _extended(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with the agents and seeds of both; a `ValueError` names the others that differ."""
-    old = read_table(folder / SETTINGS)
-    names = [name for name in sorted({*old, *new} - {"agents", "seeds"}) if old.get(name) != new.get(name)]
-    if names:
-        differ = ", ".join(f"{name} {json.dumps(old.get(name))}, now {json.dumps(new.get(name))}" for name in names)
-        raise ValueError(
-            f"{str(folder)!r} holds a comparison with other settings ({differ}); pass another --log-dir or --overwrite"
-        )
-    agents = dict.fromkeys([*old["agents"].split(","), *new["agents"].split(",")])
-    return new | {"agents": ",".join(agents), "seeds": max(old["seeds"], new["seeds"])}
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
