@@ -34,8 +34,6 @@ FIRST = {
         "\\boxed{3 + 7 + 11}",
         "\\boxed{3 * 7}",  # reaches it, without 11
     ),
-}
-FIRST |= {
     "ifeval": ("Describe the number 0 in at least 1 words, without commas.", "Nothing", "Nothing, or none"),
     "mbpp": (
         "Write a function add that adds 0 to a number. It has to pass these tests:\n\n"
