@@ -114,20 +114,16 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
 # Thompson draws: the posterior by hand, and draws near one half.
 
 
-def settled(choice, arm, successes, failures):
-    for success in [True] * successes + [False] * failures:
-        choice.record(arm, success)
-    choice.update()
-
-
 def test_the_posterior_by_hand():
     choice = ThompsonChoice([3, 5], half_life=8)
     for success in [True] * 2 + [False] * 6:
         choice.record(3, success)
-    assert choice.posterior(3) == choice.posterior(5) == (1, 1), "verdicts count from the next settle on"
+    assert choice.posterior(3) == choice.posterior(5) == (1, 1), "verdicts count from the next update on"
     choice.update()
     assert choice.posterior(3) == (3, 7) and choice.posterior(5) == (1, 1)
-    settled(choice, 5, 16, 0)  # 8 per arm: half of what was known is forgotten, also of the other arm
+    for _ in range(16):
+        choice.record(5, True)
+    choice.update()  # 8 verdicts per arm: half of what was known is forgotten, also of the other arm
     assert choice.posterior(3) == (2, 4) and choice.posterior(5) == (17, 1)
     choice.update()
     assert choice.posterior(3) == (2, 4), "without verdicts nothing is forgotten"
