@@ -43,21 +43,20 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[TextGenEnv, Onlo
     Raises:
         ValueError: for a run of something else than text.
     """
+    onlooker = None
     if run is None:
-        chosen = arguments.env_arguments(config, subject.TEXT_ENV, {})
-        return _make(chosen | {"split": config.split} | subject.whole_file(config, chosen.get("problems"))), None
-    of_run = subject.find(run, config)
-    if not is_text(of_run.env_id):
-        raise ValueError(f"{str(run)!r} is a run of {of_run.env_id}; rlenv play is for text")
-    policy, device, envs = of_run.load(config)
-    envs.close()
-    env = _make(of_run.env_kwargs | {"tokenizer": session.task_of(envs).encoding.tokenizer})
-    return env, Onlooker(SampledPolicy(policy, config.temperature, config.top_p), device)
-
-
-def _make(env_kwargs: Mapping[str, Any]) -> TextGenEnv:
-    kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
-    return TextGenEnv(**kwargs | {**arguments.IN_TURN, "group_size": 1, "flag_errors": True})
+        kwargs = arguments.env_arguments(config, subject.TEXT_ENV, {}) | {"split": config.split}
+        kwargs |= subject.whole_file(config, kwargs.get("problems"))
+    else:
+        of_run = subject.find(run, config)
+        if not is_text(of_run.env_id):
+            raise ValueError(f"{str(run)!r} is a run of {of_run.env_id}; rlenv play is for text")
+        policy, device, envs = of_run.load(config)
+        envs.close()
+        kwargs = of_run.env_kwargs | {"tokenizer": session.task_of(envs).encoding.tokenizer}
+        onlooker = Onlooker(SampledPolicy(policy, config.temperature, config.top_p), device)
+    kwargs = {name: value for name, value in kwargs.items() if name not in BATCHED}
+    return TextGenEnv(**kwargs | {**arguments.IN_TURN, "group_size": 1, "flag_errors": True}), onlooker
 
 
 class Game:

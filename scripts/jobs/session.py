@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from huggingface_hub.utils import logging as hub_logging
@@ -16,12 +16,8 @@ from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
 from ..config.arguments import IN_TURN
-from ..config.configs import TrainConfig
 from ..process.progress import say
 from ..reports.rules import EVAL_EPISODES
-
-if TYPE_CHECKING:
-    from ..config.other_configs import CompareConfig
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
@@ -45,7 +41,7 @@ def check_problems(task: TextGenTask) -> None:
     processes.check_equal(task.stream.digest, "problem file", SAME_FILES)
 
 
-def demonstrations_if_any(agent: Agent, config: TrainConfig | CompareConfig) -> Rollout | None:
+def demonstrations_if_any(agent: Agent, config: Any) -> Rollout | None:
     """Return the demonstrations of a run with a warm start; None, with a line, if there are none.
 
     Raises:
