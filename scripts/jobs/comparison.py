@@ -146,7 +146,7 @@ def _check(agents: list[str], config: CompareConfig) -> bool:
     if not config.is_text or "test_fraction" in config.chosen:
         session.held_out_envs(agent, 1)
     else:
-        session.evaluation_envs(config.env_id, agent.origin["env_kwargs"], "cpu", 1, "test")
+        session.envs_like(agent, 1, "test")
     return config.is_text and session.demonstrations_if_any(agent, config) is not None
 
 

@@ -193,7 +193,7 @@ def _amount(config: SftConfig, listed: int) -> SftConfig:
 def _held_out(agent: Agent, config: SftConfig) -> Rollout | None:
     """Return demonstrations of problems in the test split; None if it is empty."""
     try:
-        envs = session.evaluation_envs(config.env_id, session.arguments_of(agent), agent.device, 1, "test")
+        envs = session.envs_like(agent, 1, "test")
     except EmptySplitError:
         return None
     with closing(envs):

@@ -68,12 +68,6 @@ def demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rol
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
 
 
-def arguments_of(agent: Agent) -> dict[str, Any]:
-    """Return the arguments of an agent's environment for others like it; of text, with the loaded tokenizer."""
-    tokenizer = getattr(agent.policy, "tokenizer", None)
-    return {**agent.origin["env_kwargs"], **({} if tokenizer is None else {"tokenizer": tokenizer})}
-
-
 def evaluation_envs(
     env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str | None, samples: int = 1
 ) -> Any:
@@ -94,6 +88,13 @@ def evaluation_envs(
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_SETTINGS)
 
 
+def envs_like(agent: Agent, episodes: int, split: str | None) -> Any:
+    """Return `evaluation_envs` like the one that an agent trains in; of text, with the loaded tokenizer."""
+    tokenizer = getattr(agent.policy, "tokenizer", None)
+    own = {**agent.origin["env_kwargs"], **({} if tokenizer is None else {"tokenizer": tokenizer})}
+    return evaluation_envs(agent.origin["env"], own, agent.device, episodes, split)
+
+
 def held_out_envs(agent: Agent, episodes: int) -> Any:
     """Return environments of the test split; if no problem of a file is in it, of the training split, with a line.
 
@@ -104,14 +105,13 @@ def held_out_envs(agent: Agent, episodes: int) -> Any:
     Raises:
         ValueError: for fewer episodes than processes.
     """
-    world = agent.origin["env"], arguments_of(agent), agent.device, episodes
     split = "test" if hasattr(agent.env.unwrapped, "task") else None
     try:
-        envs = evaluation_envs(*world, split)
+        envs = envs_like(agent, episodes, split)
     except EmptySplitError as error:
         say(f"{str(error).partition(';')[0]}: the evaluation plays training problems, and tells nothing about others")
         split = "train"
-        envs = evaluation_envs(*world, split)
+        envs = envs_like(agent, episodes, split)
     check_dealt_out(episodes, split, "raise --eval-episodes, or pass 0 for no evaluation")
     return envs
 
