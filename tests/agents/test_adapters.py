@@ -18,7 +18,7 @@ from continued import everything, run
 from diagonal import slow
 from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
 from refused import refusal
-from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
+from tiny_models import ALPHABET, move_adapter, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from rlenv.agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
@@ -37,21 +37,11 @@ def few_envs():
     return text_envs(4, group_size=2, max_new_tokens=8)
 
 
-def train_a_bit(policy, seed=0):
-    """Give an adapter, which starts with B = 0, an effect."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
-    return policy
-
-
 def adapted(name="llama", envs=None, dtype="float64", trained=True, **kwargs):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = tiny_policy(name, envs or text_envs(1), dtype=dtype, lora_rank=4, **kwargs)
-    return train_a_bit(policy) if trained else policy
+    return move_adapter(policy) if trained else policy
 
 
 def policy_on(model, **kwargs):
@@ -83,7 +73,7 @@ def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
     policy = adapted(name, envs, dtype, trained=False)
     base = tiny_policy(name, envs, dtype=dtype)
     reference = policy.frozen_copy()
-    train_a_bit(policy)
+    move_adapter(policy)
     rollout = collect(policy, envs, 8)
     assert torch.equal(reference.evaluate(rollout)["log_probs"], base.evaluate(rollout)["log_probs"])
     assert weights_at(reference) <= weights_at(policy), "no second copy of the base"
@@ -95,7 +85,7 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     policy = adapted("llama", envs)
     rollout = collect(policy, envs, 8)
     reference, before = policy.frozen_copy(), policy.evaluate(rollout)["log_probs"].detach()
-    train_a_bit(policy, seed=1)
+    move_adapter(policy, seed=1)
     assert torch.equal(reference.evaluate(rollout)["log_probs"], before)
     assert not torch.equal(policy.evaluate(rollout)["log_probs"], before)
     own = {name for name, weight in reference.named_parameters() if weight.data_ptr() not in weights_at(policy)}

@@ -137,17 +137,16 @@ def test_first_weights_come_from_the_seed_and_learned_ones_stay_in_another_envir
     assert not any(map(torch.equal, heads(one), learned))
 
 
-def test_learned_weights_stay_when_another_environment_is_refused():
-    class Choosy(Predictor):
-        refuses = False
+def test_learned_weights_stay_when_another_environment_is_refused(monkeypatch):
+    setup = Predictor.setup
 
-        def setup(self, env, group_size):
-            super().setup(env, group_size)
-            if self.refuses:
-                raise ValueError("not this one")
+    def refuse(agent, env, group_size):
+        setup(agent, env, group_size)
+        raise ValueError("not this one")
 
-    agent = agent_of(Choosy).learn(total_episodes=4)
-    learned, Choosy.refuses = heads(agent), True
+    agent = agent_of().learn(total_episodes=4)
+    learned = heads(agent)
+    monkeypatch.setattr(Predictor, "setup", refuse)
     refusal(lambda: agent.set_env("CartPole-v1"), "not this one")
     assert all(map(torch.equal, heads(agent), learned))
 

@@ -15,7 +15,7 @@ from gaps import rollout_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from identity_checks import EXACT, ROUNDING, assert_close, check_law
-from tiny_models import MODELS, text_envs, tiny_policy
+from tiny_models import MODELS, move_adapter, text_envs, tiny_policy
 from transformers import LlamaForCausalLM, LlamaModel
 
 from rlenv.agents import LanguageModelPolicy
@@ -35,15 +35,6 @@ from rlenv.agents.policies import choosing
 SLOTS, VOCABULARY = 6, 10
 CAPTURED = [(LanguageModelPolicy, "device", torch.device("cuda"))]  # a captured step, which simply runs here
 HALVES = {"problems": ["ab", "ababa", "b"], "group_size": 4, "max_new_tokens": 3}
-
-
-def switched(policy):
-    """Give an adapter, which starts with B = 0, an effect."""
-    with torch.no_grad():
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
-    return policy
 
 
 def case(model="llama", dtype="float64", slots=4, world=text_envs, env=(), patches=(), **policy):
@@ -82,7 +73,7 @@ def test_acting_training_and_a_plain_forward_pass_agree(name, monkeypatch):
     envs = world()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = switched(tiny_policy(model, envs, dtype=dtype, layers=2, **settings))
+        policy = move_adapter(tiny_policy(model, envs, dtype=dtype, layers=2, **settings))
     for patch in patches:
         monkeypatch.setattr(*patch)
     check_law(policy, envs, EXACT if dtype == "float64" else ROUNDING, max(20, 2 * envs.num_envs))

@@ -96,6 +96,16 @@ def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, layers=1, 
 _MADE = {}  # what is copied
 
 
+def move_adapter(policy, seed=0):
+    """Give an adapter, which starts with B = 0, an effect; return the policy."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
+    return policy
+
+
 def reward_of(prompt, completion):
     """Return a reward that says which prompt and completion it is of, exact in single precision."""
     return (1 + zlib.crc32(f"{prompt}|{completion}".encode()) % 255) / 64
