@@ -131,7 +131,7 @@ def saved(tmp_path_factory):
 
 
 def gone_on(folder, changed, **settings):
-    """Return a digest of a saved agent's weights after more updates, with settings given to `load`, or changed after it."""
+    """Return a digest of a saved agent's weights after more updates, with settings given to `load` or set after it."""
     agent = Reinforce.load(folder, device="cpu", continue_env=True, **settings)
     for name, value in changed.items():
         setattr(agent, name, value)

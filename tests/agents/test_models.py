@@ -4,24 +4,12 @@ import linecache
 import re
 from functools import partial
 
+import architectures
 import gymnasium as gym
 import pytest
 import torch
 import transformers
-from architectures import (
-    ARCHITECTURES,
-    CAPS,
-    GEMMA,
-    SHAPE,
-    TEXT,
-    TOLERANCE,
-    Architecture,
-    InDouble,
-    generated,
-    greedy_episodes,
-    policy_of,
-    small_envs,
-)
+from architectures import SHAPE, TOLERANCE, InDouble, policy_of, small_envs
 from diagonal import slow
 from dialogues import Echoing
 from identity_checks import ROUNDING, assert_close, check_law, collect
@@ -125,8 +113,8 @@ def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
 # Architectures: acting, training, restarting, saving and generating agree.
 
 
-NAMES = {each.name: each for each in ARCHITECTURES}
-SUPPORTED = [each.name for each in ARCHITECTURES if each.refused is None]
+NAMES = {each.name: each for each in architectures.ARCHITECTURES}
+SUPPORTED = [each.name for each in architectures.ARCHITECTURES if each.refused is None]
 ALIKE = ("Jamba", "Falcon-H1", "Qwen3-Next")  # hybrids, refused for what Mamba and LFM2 are refused for
 FAST = "Gemma 3 (text)"
 supported = pytest.mark.parametrize("name", [name if name == FAST else slow(name) for name in SUPPORTED])
@@ -138,8 +126,8 @@ def test_a_supported_architecture_obeys_the_law_generates_trains_and_is_saved(na
     with InDouble(), torch.no_grad():
         policy = policy_of(NAMES[name].model(), envs)
         rollout = check_law(policy, envs, TOLERANCE)
-        for prompt, written in greedy_episodes(policy, envs).items():
-            assert written == generated(policy.model, prompt, envs.task.encoding)
+        for prompt, written in architectures.greedy_episodes(policy, envs).items():
+            assert written == architectures.generated(policy.model, prompt, envs.task.encoding)
         policy.save(tmp_path)
         loaded = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
         theirs = policy_of(AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="float64"), envs)
@@ -161,7 +149,7 @@ def test_a_supported_architecture_reads_replies_of_unequal_length_into_its_cache
     settings = {"max_new_tokens": 3, "max_turns": 4, "group_size": 2}
     envs = gym.make_vec("TextGen-v0", 6, verifier=Echoing(alone=True), **settings)
     vocabulary = {"vocab_size": int(envs.single_action_space.n)}
-    sizes = {"text_config": TEXT | vocabulary} if "text_config" in NAMES[name].sizes else vocabulary
+    sizes = {"text_config": architectures.TEXT | vocabulary} if "text_config" in NAMES[name].sizes else vocabulary
     with InDouble():
         check_law(policy_of(NAMES[name].model(**sizes), envs), envs, TOLERANCE)
 
@@ -174,7 +162,7 @@ UNUSUAL = {
     "dynamic": ("LlamaConfig", {"rope_parameters": {"rope_type": "dynamic", **ROPE}}),  # by the length
     "mixed": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
     "eager": ("MistralConfig", {"sliding_window": 4, "attn_implementation": "eager"}),
-    "capped": ("Gemma2Config", {**GEMMA, **CAPS, "pad_token_id": 0}),
+    "capped": ("Gemma2Config", {**architectures.GEMMA, **architectures.CAPS, "pad_token_id": 0}),
     "scaled": ("GraniteConfig", {"logits_scaling": 3.0}),
 }
 
@@ -184,7 +172,7 @@ def test_a_model_of_unusual_settings_acts_as_it_is_trained(kind):
     """Embeddings of a padding token are zero: nothing can be learned about a head that caps from them."""
     envs, (config, sizes) = small_envs(), UNUSUAL[kind]
     with InDouble():
-        check_law(policy_of(Architecture(kind, config, "", sizes).model(), envs), envs, TOLERANCE)
+        check_law(policy_of(architectures.Architecture(kind, config, "", sizes).model(), envs), envs, TOLERANCE)
 
 
 @pytest.mark.parametrize("name", [slow(name) if name in ALIKE else name for name in NAMES if name not in SUPPORTED])

@@ -8,14 +8,8 @@ import torch
 from refused import refusal
 from tiny_models import ALPHABET, tiny_model
 
-from rlenv.agents.training.reward_model import (
-    Preferences,
-    make_reward_model,
-    preference_figures,
-    rewards_of,
-    save_reward_model,
-    train_reward_model,
-)
+from rlenv.agents.training import reward_model
+from rlenv.agents.training.reward_model import Preferences, make_reward_model, rewards_of
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import RewardModel
 
@@ -42,7 +36,7 @@ def preferences(count, seed=0):
 
 
 def fit(model, pairs, steps=40, rate=3e-3, **settings):
-    return train_reward_model(model, pairs, steps, 16, rate, torch.Generator().manual_seed(0), **settings)
+    return reward_model.train_reward_model(model, pairs, steps, 16, rate, torch.Generator().manual_seed(0), **settings)
 
 
 @torch.no_grad()
@@ -57,12 +51,12 @@ def test_only_adapter_and_head_are_trained_and_learn_a_preference(base):
     fit(model, preferences(64), 15, 2e-2)
     changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
     assert changed == {name for name in before if ".lora_" in name} | {"score.weight"}
-    assert preference_figures(model, preferences(64, seed=1))["accuracy"] == 1.0
+    assert reward_model.preference_figures(model, preferences(64, seed=1))["accuracy"] == 1.0
 
 
 def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_path):
     folder = tmp_path / "judge"
-    save_reward_model(make_reward_model(base, VOCAB, 16, PAD, lora_rank=4), folder)
+    reward_model.save_reward_model(make_reward_model(base, VOCAB, 16, PAD, lora_rank=4), folder)
     TOKENIZER.save_pretrained(folder)
     rated, trained = (lambda: RewardModel(folder, device="cpu"), lambda: make_reward_model(folder, VOCAB, 16, PAD))
     weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
