@@ -4,29 +4,13 @@ import ast
 import configparser
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from anew import run_anew
+from sources import MODULES, PACKAGES, ROOT, imported, imports, nodes, text, texts_in
 
 from rlenv.agents import AGENTS
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = {  # by folder; examples are no package
-    "rlenv": "rlenv",
-    "agents": "rlenv.agents",
-    "verifiers": "rlenv.verifiers",
-    "scripts": "rlenv._scripts",
-    "labs": "rlenv._labs",
-    "benchmarks": "rlenv._benchmarks",
-}
-MODULES = {
-    ".".join([PACKAGES.get(place, place), *path.relative_to(ROOT / place).with_suffix("").parts]).removesuffix(
-        ".__init__"
-    ): path
-    for place in (*PACKAGES, "examples")
-    for path in sorted((ROOT / place).rglob("*.py"))
-}
 SOURCES = list(MODULES.values())
 PRIVATE = {"scripts", "labs", "benchmarks"}
 FORBIDDEN = {  # by folder: folders, and libraries
@@ -81,50 +65,9 @@ PICKLES = {  # what a process sends to the child that it has started, never back
 }
 
 
-@cache
-def text(path):
-    return path.read_text(encoding="utf-8")
-
-
-@cache
-def nodes(path):
-    """Return the syntax tree of a file and all in it; the whole code is parsed once, not by every test."""
-    return tuple(ast.walk(ast.parse(text(path))))
-
-
-def imports(path):
-    return [node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-@cache
 def names_in(path, deferred=True):
-    """Return the modules and libraries that a file imports, and the modules of ours that it names in texts.
-
-    `from package import name` names the module `package.name` if there is one, else the package.
-
-    Args:
-        path: of the file.
-        deferred: whether those in functions count, too.
-    """
-    (module,) = (name for name, file in MODULES.items() if file == path)
-    base = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    found = set()
-    for node in imports(path):
-        if not deferred and node not in nodes(path)[0].body:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        else:
-            stem = base[: len(base) - node.level + 1] if node.level else []
-            whole = ".".join([*stem, *filter(None, [node.module])])
-            found |= {inner if (inner := f"{whole}.{alias.name}") in MODULES else whole for alias in node.names}
-    return found | (texts_in(path) - DOORS.get(path.relative_to(ROOT).as_posix(), set()))
-
-
-def texts_in(path):
-    """Return the modules of ours that a file names in texts, such as "rlenv.encoder:Encoder"."""
-    texts = (node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return {name for text in texts if (name := text.partition(":")[0]) in MODULES and "." in name}
+    """Return the modules and libraries that a file imports, and the modules of ours that it names in texts."""
+    return imported(path, deferred) | (texts_in(path) - DOORS.get(path.relative_to(ROOT).as_posix(), set()))
 
 
 def owner(name):
@@ -133,14 +76,8 @@ def owner(name):
     return folders.get(".".join(name.split(".")[:2])) or name.split(".")[0]
 
 
-@pytest.fixture(scope="module")
-def sources():
-    """Return the files of the code; a fixture for all tests keeps them in one process, which parses the code once."""
-    return SOURCES
-
-
-def test_no_package_imports_one_above_it(sources):
-    for path in sources:
+def test_no_package_imports_one_above_it():
+    for path in SOURCES:
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
         assert not set(map(owner, names_in(path) - SHARED)) & forbidden, place
@@ -267,9 +204,8 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
                 assert getattr(node.type, "id", "") not in {"Exception", "BaseException"}, f"{place}:{node.lineno}"
 
 
-def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
-    using = [path for path in sources if re.search("fcntl|killpg", text(path))]
-    names = [name for name, path in MODULES.items() if path in using]
+def test_modules_import_on_systems_without_fcntl_and_killpg():
+    names = [name for name, path in MODULES.items() if re.search("fcntl|killpg", text(path))]
     assert {"rlenv.agents.files", "rlenv._scripts.process.children"} <= {*names}
     imports = "".join(f"import {name}\n" for name in names)
     run_anew(f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}")

@@ -6,14 +6,16 @@ checkers only do not count. With doors closed, DOORS are not entered: plugins fo
 """
 
 import ast
-import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = {"agents": "agents", "verifiers": "verifiers", "_scripts": "scripts"}  # of rlenv
-PRODUCT = ("rlenv", *FOLDERS.values(), "labs", "benchmarks")
+sys.path.append(str(Path(__file__).parent / "support"))  # `make size` runs this file alone
+
+from anew import run_anew
+from sources import MODULES, PACKAGES, ROOT, imported, nodes, text, texts_in
+
 ALGORITHMS = [
     f"rlenv.agents.algorithms.{path.stem}" for path in sorted((ROOT / "agents" / "algorithms").glob("[!_]*.py"))
 ]
@@ -71,92 +73,45 @@ DOORS = {
     ),
     "rlenv train": ("rlenv.verifiers.builtin", "rlenv.verifiers.dialogues", "rlenv.agents.engines"),
 }
-MODULE = re.compile(r"\.?[a-z_]+(\.[a-z_]+)+(:\w+)?")
-
-
-@cache
-def file_of(module: str) -> Path | None:
-    """Return the file of a module of the project; None for anything else."""
-    top, *rest = module.split(".")
-    if top != "rlenv":
-        return None
-    base = ROOT.joinpath(FOLDERS.get(rest[0], f"rlenv/{rest[0]}"), *rest[1:]) if rest else ROOT / "rlenv"
-    found = (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file())
-    return next(found, None)
-
-
-@cache
-def nodes(path: Path) -> list[ast.AST]:
-    """Return the syntax tree of a file and all in it, without what only type checkers see."""
-    found: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    for node in found:  # which grows
-        skipped = node.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) else []
-        found += [child for child in ast.iter_child_nodes(node) if child not in skipped]
-    return found
 
 
 @cache
 def code_lines(path: Path) -> int:
-    written = enumerate(map(str.strip, path.read_text(encoding="utf-8").splitlines()), 1)
+    written = enumerate(map(str.strip, text(path).splitlines()), 1)
     lines = {number for number, line in written if line and line[0] != "#"}
-    for node in nodes(path):
+    for node in nodes(path, typed=False):
         if isinstance(node, ast.Constant | ast.JoinedStr):  # what looks blank or like a comment in a text
             lines.update(range(node.lineno, node.end_lineno + 1))
     return len(lines)
 
 
-@cache
-def imports(path: Path, module: str) -> tuple[str, ...]:
-    """Return the modules of the project that a file imports or names; commands, which stand above it, do not count."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found: list[str] = []
-    for node in nodes(path):
-        if isinstance(node, ast.Import):
-            found += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute("." * node.level + (node.module or ""), package)
-            found += (base, *(f"{base}.{alias.name}" for alias in node.names))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
-            found.append(absolute(node.value.partition(":")[0], package))
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
-            names = (getattr(argument, "value", None) for argument in node.args[:1])
-            found += (absolute(name, package) for name in names if isinstance(name, str))
-    commands = "rlenv._scripts"
-    return tuple(name for name in found if file_of(name) and (commands in module or commands not in name))
-
-
-def absolute(name: str, package: str) -> str:
-    """Return the name of a module without the dots before it, which count folders upward."""
-    level = len(name) - len(name.lstrip("."))
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) - level + 1], *filter(None, [name[level:]])]) if level else name
+def needs(module: str) -> set[str]:
+    """Return the modules of the project that one imports or names; commands, which stand above it, do not count."""
+    path, commands = MODULES[module], "rlenv._scripts"
+    found = (imported(path, typed=False) | texts_in(path, typed=False)) & MODULES.keys()
+    return {name for name in found if commands in module or commands not in name}
 
 
 def is_behind(module: str, doors: Iterable[str]) -> bool:
     return any(module == door or module.startswith(f"{door}.") for door in doors)
 
 
-def path_of(job: str, closed: bool) -> dict[str, Path]:
-    """Return the modules on the path of a job, and their files.
+def path_of(job: str, closed: bool) -> set[Path]:
+    """Return the files of the modules on the path of a job.
 
     Raises:
         LookupError: if an entry module or a door is gone.
     """
-    doors = DOORS[job]
-    if gone := [module for module in (*JOBS[job], *doors) if file_of(module) is None]:
-        raise LookupError(
-            f"{', '.join(gone)}: no such module; name the new ones in JOBS and DOORS of {Path(__file__).name}"
-        )
-    seen: dict[str, Path] = {}
+    if gone := {*JOBS[job], *DOORS[job]} - MODULES.keys():
+        raise LookupError(f"{gone}: no such module; name the new ones in JOBS and DOORS of {Path(__file__).name}")
+    seen: set[str] = set()
     todo = list(JOBS[job])
     while todo:
         module = todo.pop()
-        path = file_of(module)
-        if path is None or module in seen or (closed and is_behind(module, doors)):
-            continue
-        seen[module] = path
-        todo += (module.rpartition(".")[0], *imports(path, module))
-    return seen
+        if module and module not in seen and not (closed and is_behind(module, DOORS[job])):
+            seen.add(module)
+            todo += (module.rpartition(".")[0], *needs(module))
+    return {MODULES[module] for module in seen}
 
 
 def sizes() -> dict[str, int]:
@@ -164,13 +119,13 @@ def sizes() -> dict[str, int]:
     found = {}
     for job in JOBS:
         for closed in (True, False):
-            lines = sum(map(code_lines, set(path_of(job, closed).values())))
+            lines = sum(map(code_lines, path_of(job, closed)))
             found[f"code lines: {job}, {'doors closed' if closed else 'all imports'}"] = lines
-    files = {place: sorted((ROOT / place).rglob("*.py")) for place in (*PRODUCT, "tests")}
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for paths in files.values() for path in paths}
+    files = {place: sorted((ROOT / place).rglob("*.py")) for place in (*PACKAGES, "tests")}
+    lengths = {path: text(path).count("\n") for paths in files.values() for path in paths}
     found |= {f"lines: {place}": sum(lengths[path] for path in paths) for place, paths in files.items()}
     found["lines: tests/support"] = sum(lengths[path] for path in files["tests"] if path.parent.name == "support")
-    product = [path for place in PRODUCT for path in files[place]]
+    product = [path for place in PACKAGES for path in files[place]]
     found["lines: product"] = sum(lengths[path] for path in product)
     found["files: product"] = len(product)
     found["pages beside docs/api and docs/appendix"] = sum(
@@ -193,12 +148,10 @@ agents.GRPO("auto", "TextGen-v0", env_kwargs=env_kwargs, **settings).learn(total
 
 def test_an_update_loads_only_what_is_counted():
     """Folders behind a door of which something is loaded nevertheless are named, so that none is added unseen."""
-    from anew import run_anew  # which `make size` does not find
-
     files = "[module.__file__ for name, module in sys.modules.items() if name.partition('.')[0] == 'rlenv']"
     loaded = {Path(file).resolve() for file in run_anew(f"{GRPO}\nimport sys\nfound = {files}")}
     job, ajar = "GRPO on text with a reward function", {"agents/policies", "verifiers", "verifiers/dialogues"}
-    counted, closed = (set(path_of(job, closed=closed).values()) for closed in (False, True))
+    counted, closed = path_of(job, closed=False), path_of(job, closed=True)
     assert len(loaded) > 50 and loaded <= counted
     assert {path.parent.relative_to(ROOT).as_posix() for path in loaded - closed} == ajar
 
