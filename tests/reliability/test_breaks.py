@@ -4,15 +4,22 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import signal
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 from diagonal import slow
 from inprocess import done, run
+from processes import MARK, eventually, new_mark, processes_of
 from runs import SHARED, arguments, differences, everything
 
+import rlenv
 from rlenv._scripts.jobs import callbacks, session, warm_start
+from rlenv._scripts.process import progress
+from rlenv._scripts.run.folder import choose
 from rlenv.agents import Agent, files
 from rlenv.agents.training import saving
 from rlenv.agents.training.checkpoint import read_facts
@@ -137,3 +144,129 @@ def test_a_broken_run_ends_as_one_without_a_break(place, how, request, tmp_path,
     whole = request.getfixturevalue(f"{world}_run")
     done("train", "--resume", folder, "--json")
     assert differences(everything(whole), everything(folder)) == []
+
+
+# Folders of runs that were killed before their first checkpoint, or while they were overwritten.
+
+
+def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(pole_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(pole_run / "checkpoint", folder / ".checkpoint-new")  # killed in the first save
+    for path in (*pole_run.glob("*/events*"), *pole_run.glob("progress.csv"), pole_run / "config.json"):
+        copy = folder / path.relative_to(pole_run)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(path, copy)
+    (folder / ".lock").touch()
+    (folder / "notes.txt").write_text("mine")
+    first, *_ = done("train", "--resume", folder, "--json").stderr.splitlines()
+    assert differences(everything(pole_run), everything(folder)) == []
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert first == f"'{folder}' has no checkpoint yet: the run starts again from its beginning"
+
+
+def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(pole_run, pole_copy, monkeypatch):
+    class KilledError(BaseException):
+        pass
+
+    def kill(folder, **_):
+        for path in folder.iterdir():
+            if path.is_file():
+                path.unlink()
+        raise KilledError
+
+    again = *arguments(*SHARED["pole"]), "--log-dir", pole_copy, "--overwrite"
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(shutil, "rmtree", kill)
+        done(*again)
+    done(*again)
+    assert differences(everything(pole_run), everything(pole_copy)) == []
+
+
+@pytest.mark.parametrize("left", [[".lock"], [".lock", ".config.json-new"]], ids=" and ".join)
+def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_path):
+    for name in left:
+        (tmp_path / name).touch()
+    assert choose(tmp_path, False, "run", ExitStack()) == tmp_path
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ValueError, match="exists"):
+        choose(tmp_path, False, "run", ExitStack())
+
+
+def test_runs_without_a_folder_that_start_together_have_one_each_and_one_that_fails_leaves_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as first, ExitStack() as second:
+        chosen = [choose(None, False, "run", held) for held in (first, second)]
+        (chosen[0] / "config.json").touch()
+    assert chosen == [Path("runs/run"), Path("runs/run-2")]
+    assert list(Path("runs").iterdir()) == [chosen[0]]
+
+
+# Signals in a wait for verdicts, on a terminal that is gone, and ignored ones.
+
+HANGS = """
+import os, signal, time
+from pathlib import Path
+from rlenv.verifiers import Dialogue, Verifier
+
+def hangs(prompts, completions):
+    begun = Path(__file__).with_suffix(".begun")
+    first = not begun.exists()
+    with begun.open("a") as file:
+        print("asked", file=file)
+    if first:
+        os.kill({trainer}, signal.SIGINT)
+    time.sleep({seconds})
+    return [1.0] * len(completions)
+
+class Silent(Verifier):
+    def dialogue(self, problem):
+        made = Dialogue()
+        made.reply = lambda turn: hangs([problem], [turn])
+        return made
+"""
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "name", "workers"), [(0, "hangs", 1), (0, "Silent", 1), (0, "Silent", 0), (4, "hangs", 1)]
+)
+def test_a_signal_ends_the_wait_for_verdicts_and_replies(evaluated, name, workers, tmp_path, monkeypatch):
+    """In the rollout, or in the first evaluation: what waits for the rest takes an hour if verdicts hang."""
+    monkeypatch.setenv(MARK, mark := new_mark())
+    timeout = 60.0 if evaluated else 3.0  # the longer one outlasts the wait for workers that nobody has ended
+    (tmp_path / "hangs.py").write_text(HANGS.format(trainer=os.getpid(), seconds=3 * timeout if workers else 0.3))
+    (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{letter}>"}}\n' for letter in "abcdefgh"))
+    options = {"problems": tmp_path / "problems.jsonl", "verifier": f"{tmp_path / 'hangs.py'}:{name}", "report": False}
+    options |= {"verifier_workers": workers, "verifier_timeout": timeout, "max_new_tokens": 1, "sft_steps": 0}
+    config = rlenv.TrainConfig(**options, episodes=4, eval_episodes=evaluated, log_dir=tmp_path / "run", device="cpu")
+    run = rlenv.train(config.set(episodes_per_update=4, group_size=2))
+    assert run.signal == signal.SIGINT and run.result["updates"] == 0
+    assert (run.result["initial_eval"], run.result["episodes"]) == (None, 0)
+    assert (tmp_path / "hangs.begun").read_text() == "asked\n", "nothing more is waited for"
+    assert run.agent.collector.goes_on(), "who trains on with the agent waits for its verdicts"
+    run.agent.env.close()
+    assert eventually(lambda: not processes_of(mark), 20), "the workers of the evaluation went on with what hangs"
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    """`nohup rlenv train` goes on when its terminal closes."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with progress.Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupt.signal
+            signal.raise_signal(signal.SIGTERM)
+            assert interrupt.signal == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "gone"), RuntimeError("reentrant call")], ids=["gone", "busy"])
+def test_a_terminal_that_cannot_be_written_to_does_not_get_in_the_way_of_a_signal(error, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("click.echo", fail)
+    with progress.Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGHUP)
+        assert interrupt.signal == signal.SIGHUP

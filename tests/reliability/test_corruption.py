@@ -2,7 +2,6 @@
 
 import errno
 import itertools
-import json
 import os
 import re
 import shutil
@@ -10,19 +9,15 @@ from pathlib import Path
 
 import pytest
 from diagonal import slow
-from inprocess import done
+from inprocess import done, error_of
 from inprocess import run as invoke
-from runs import differences, everything
+from runs import content, differences, edited, everything
 
 from rlenv import __version__
 from rlenv._scripts.run.folder import RunFolder
 from rlenv.agents import Agent, ControlPolicy
 from rlenv.agents.training import saving as packing
 from rlenv.agents.training.checkpoint import read_checkpoint
-
-
-def files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def truncate(file):
@@ -35,21 +30,17 @@ def flip(file):
     file.write_bytes(content)
 
 
-def remove(file):
-    file.unlink()
-
-
 def make_folder(file):
     file.unlink()
     file.mkdir()
 
 
-DAMAGE = (truncate, flip, remove, make_folder)
+DAMAGE = (truncate, flip, Path.unlink, make_folder)
 
 
 def test_every_file_of_a_checkpoint(text_run, tmp_path, capsys):
     """Over all files: the checkpoint before is found, and one line says why."""
-    names = files(text_run / "checkpoint")
+    names = sorted(map(str, content(text_run / "checkpoint")))
     assert len(names) >= 15
     (tmp_path / "run").mkdir()
     (earlier,) = RunFolder(text_run).earlier().values()
@@ -71,7 +62,7 @@ def test_every_file_of_a_checkpoint(text_run, tmp_path, capsys):
 def test_another_version(text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     for version in (8, "7", None):
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
+        edited(file, format=version, version="0.9")
         assert [RunFolder(text_copy).newest().path] == [*RunFolder(text_copy).earlier().values()]
         (line,) = capsys.readouterr().err.splitlines()
         assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 7)" in line
@@ -102,9 +93,7 @@ def test_a_whole_checkpoint_beside_a_damaged_one_is_used(text_copy, capsys):
 def test_no_whole_checkpoint_is_one_line(text_copy):
     for folder in (text_copy / "checkpoint", *RunFolder(text_copy).earlier().values()):
         truncate(folder / "policy" / "model" / "model.safetensors")
-    outcome = invoke("train", "--resume", text_copy)
-    assert outcome.exit_code == 2
-    (line,) = outcome.stderr.splitlines()
+    line = error_of(invoke("train", "--resume", text_copy))
     assert line.startswith(f"Error: no whole checkpoint is left in '{text_copy}': ") and line.count("is damaged") == 2
 
 
@@ -144,7 +133,7 @@ def test_damaged_checkpoints_take_no_place_of_whole_ones(pole_copy):
     shutil.copytree(pole_copy / "best", pole_copy / "checkpoint-000002")
     for folder in (pole_copy / "checkpoint", pole_copy / "checkpoint-000007"):
         flip(folder / "training.safetensors")
-    remove(pole_copy / "checkpoint" / "agent.json")  # its place is needed all the same
+    (pole_copy / "checkpoint" / "agent.json").unlink()  # its place is needed all the same
     done("train", "--resume", pole_copy, "--episodes", 36)
     kept = [read_checkpoint(folder).facts["num_updates"] for folder in RunFolder(pole_copy).checkpoints()]
     assert kept == [9, 8]

@@ -28,12 +28,6 @@ def refusal(*arguments):
     return error_of(invoke(*arguments))
 
 
-@pytest.fixture
-def run(pole_copy):
-    """Return a copy of a finished run, in another place."""
-    return pole_copy
-
-
 UNCHANGEABLE = {  # the option, and what the run began with
     "--gamma": (0.5, "no --gamma"),
     "--seed": (4, "3"),
@@ -54,14 +48,14 @@ def test_a_finished_run_says_how_to_go_on_and_what_may_not_change(pole_run):
         assert "is not what the run began with" in line and f"({begun})" in line
 
 
-def test_a_finished_run_is_extended(run, tmp_path):
+def test_a_finished_run_is_extended(pole_copy, tmp_path):
     """Until the last evaluation, an extended run is what a longer run would have been."""
-    result = done("train", "--resume", run, "--episodes", 40)
+    result = done("train", "--resume", pole_copy, "--episodes", 40)
     assert (result["episodes"], result["updates"]) == (40, 10)
     long = tmp_path / "long"
     done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--episodes", 40, "--log-dir", long))
-    assert differences(everything(long), everything(run)) == []
-    assert json.loads((run / "config.json").read_text())["episodes"] == 40
+    assert differences(everything(long), everything(pole_copy)) == []
+    assert json.loads((pole_copy / "config.json").read_text())["episodes"] == 40
 
 
 def checkpoints(run):
@@ -69,14 +63,14 @@ def checkpoints(run):
     return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *RunFolder(run).earlier().values())]
 
 
-def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run, monkeypatch):
+def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(pole_copy, monkeypatch):
     """Each resume begins with the save of the same moment, and ends at once."""
-    assert checkpoints(run) == [8, 7]
+    assert checkpoints(pole_copy) == [8, 7]
     with monkeypatch.context() as patch:
         patch.setattr(callbacks.BetweenSteps, "_on_step", lambda self: signal.raise_signal(signal.SIGTERM) is not None)
         for _ in range(2):
-            assert invoke("train", "--resume", run, "--episodes", 36).exit_code == 128 + signal.SIGTERM
-            assert checkpoints(run) == [8, 7]
+            assert invoke("train", "--resume", pole_copy, "--episodes", 36).exit_code == 128 + signal.SIGTERM
+            assert checkpoints(pole_copy) == [8, 7]
 
 
 def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeypatch):
@@ -94,29 +88,29 @@ def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeyp
     assert "nothing was saved after the error: OSError: [Errno 28] second" in outcome.stderr
 
 
-def test_rows_are_kept_where_tensorboard_could_not_write(run, monkeypatch):
+def test_rows_are_kept_where_tensorboard_could_not_write(pole_copy, monkeypatch):
     def fail(logger):
         raise OSError(errno.EFBIG, "too large")
 
     with monkeypatch.context() as patch:
         patch.setattr("rlenv._scripts.run.checkpoints.flush", fail)
-        done("train", "--resume", run, "--episodes", 48)
-    before = table(run)[:-1]  # without the last evaluation, which comes after the last checkpoint
-    done("train", "--resume", run, "--episodes", 52)
-    assert len(before) > 6 and table(run)[: len(before)] == before
+        done("train", "--resume", pole_copy, "--episodes", 48)
+    before = table(pole_copy)[:-1]  # without the last evaluation, which comes after the last checkpoint
+    done("train", "--resume", pole_copy, "--episodes", 52)
+    assert len(before) > 6 and table(pole_copy)[: len(before)] == before
 
 
-def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
+def test_what_is_written_is_forced_to_the_disk(pole_copy, monkeypatch):
     forced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (forced.append(os.fstat(fd).st_ino), real(fd)))
-    RunFolder(run).write("config.json", {})
-    assert (run / "config.json").stat().st_ino in forced
-    agent = Agent.load(run / "checkpoint", device="cpu")
-    agent.set_logger(open_log(RunFolder(run), agent.extra_state["log"]))
+    RunFolder(pole_copy).write("config.json", {})
+    assert (pole_copy / "config.json").stat().st_ino in forced
+    agent = Agent.load(pole_copy / "checkpoint", device="cpu")
+    agent.set_logger(open_log(RunFolder(pole_copy), agent.extra_state["log"]))
     flush(agent.logger)
-    RunFolder(run).log_place()
+    RunFolder(pole_copy).log_place()
     agent.logger.close()
-    assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
+    assert {path.stat().st_ino for path in (pole_copy / "progress.csv", *pole_copy.glob("*/events*"))} <= set(forced)
 
 
 def test_another_learning_rate_is_used_by_the_schedule_too(tmp_path):
@@ -129,10 +123,10 @@ def test_another_learning_rate_is_used_by_the_schedule_too(tmp_path):
     assert Agent.load(run / "checkpoint", device="cpu").learning_rate == 0.25
 
 
-def test_minutes_between_checkpoints_replace_updates(run):
-    done("train", "--resume", run, "--episodes", 48, "--save-every", 60)
-    assert checkpoints(run) == [12, 8]
-    assert "save_every_updates" not in json.loads((run / "config.json").read_text())
+def test_minutes_between_checkpoints_replace_updates(pole_copy):
+    done("train", "--resume", pole_copy, "--episodes", 48, "--save-every", 60)
+    assert checkpoints(pole_copy) == [12, 8]
+    assert "save_every_updates" not in json.loads((pole_copy / "config.json").read_text())
 
 
 def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_copy, monkeypatch):
@@ -141,12 +135,12 @@ def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_cop
 
 
 @pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate"]], ids=lambda command: command[0])
-def test_an_error_of_an_environment_is_not_taken_for_a_damaged_checkpoint(command, run, monkeypatch):
+def test_an_error_of_an_environment_is_not_taken_for_a_damaged_checkpoint(command, pole_copy, monkeypatch):
     def fail(*_, **__):
         raise TypeError("a bug")
 
     monkeypatch.setattr("rlenv.agents.rollouts.envs.make_envs", fail)
-    outcome = invoke(*command, run)
+    outcome = invoke(*command, pole_copy)
     assert "cannot be loaded" not in outcome.stderr and str(outcome.exception) == "a bug"
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from fake_engine import FakeEngine
 from inprocess import done, error_of, result_of, run
+from runs import edited
 
 from rlenv.agents import Agent
 from rlenv.agents.engines import player
@@ -27,11 +28,6 @@ def made(tmp_path_factory):
         result_of(run("train", *SMALL, *ENGINE, "--agent", "rloo", "--episodes", 16, "--log-dir", folder, "--json"))
     assert started == [{"block_size": 16}]
     return folder
-
-
-@pytest.fixture
-def copied(made, tmp_path):
-    return shutil.copytree(made, tmp_path / "run")
 
 
 @pytest.fixture
@@ -97,17 +93,18 @@ def test_a_dry_run_starts_no_engine_and_counts_its_memory(started):
     assert started == []
 
 
-def test_what_was_trained_with_an_engine_needs_none_afterwards(copied, started, tmp_path):
-    assert json.loads((copied / "config.json").read_text())["engine"] == "vllm"
-    done("evaluate", copied, "--episodes", 4)
-    done("play", copied, "--watch", "--episodes", 1)
-    done("export", copied, tmp_path / "exported")
-    agent = Agent.load(copied / "checkpoint")
+def test_what_was_trained_with_an_engine_needs_none_afterwards(made, started, tmp_path):
+    assert json.loads((made / "config.json").read_text())["engine"] == "vllm"
+    done("evaluate", made, "--episodes", 4)
+    done("play", made, "--watch", "--episodes", 1)
+    done("export", made, tmp_path / "exported")
+    agent = Agent.load(made / "checkpoint")
     agent.learn(total_episodes=8, reset_num_timesteps=False)
     assert agent.engine is None and agent.num_updates == 3 and started == []
 
 
-def test_arguments_and_an_address_that_only_the_configuration_names_need_trust(copied, started):
+def test_arguments_and_an_address_that_only_the_configuration_names_need_trust(made, started, tmp_path):
+    copied = shutil.copytree(made, tmp_path / "run")
     resume = ["train", "--resume", copied, "--episodes", 24]
     line = error_of(run(*resume))
     assert "config.json' names --engine-arg" in line and "--trust or --engine-arg" in line and "block_size" in line
@@ -116,9 +113,7 @@ def test_arguments_and_an_address_that_only_the_configuration_names_need_trust(c
     done("train", "--resume", copied, "--episodes", 32, "--trust")
     assert [each["block_size"] for each in started] == [32, 32], "what is given is kept"
 
-    given = json.loads((copied / "config.json").read_text())
-    del given["engine_kwargs"]
-    (copied / "config.json").write_text(json.dumps(given | {"engine_url": "http://localhost:8000"}))
+    edited(copied / "config.json", lambda table: table.pop("engine_kwargs"), engine_url="http://localhost:8000")
     resume = ["train", "--resume", copied, "--episodes", 40]
     line = error_of(run(*resume))
     assert "names --engine-url http://localhost:8000; if you trust it, pass --trust or --engine-url itself" in line

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import inprocess
 import pytest
-from inprocess import done, error_of, run
+from inprocess import done, run
+from runs import edited
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv._scripts.reports.problem_figures import of_attempts, with_intervals
@@ -33,8 +34,7 @@ def saved(folder, env_kwargs):
 
 def name(folder, **facts):
     """Change what a checkpoint says of itself."""
-    file = folder / "checkpoint" / "agent.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | facts))
+    edited(folder / "checkpoint" / "agent.json", **facts)
     seal(folder / "checkpoint")
 
 
@@ -44,6 +44,12 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "sums"
     saved(path, SUMS)
     return path
+
+
+@pytest.fixture
+def own(folder, tmp_path):
+    """Return a copy of the run folder, to be changed."""
+    return shutil.copytree(folder, tmp_path / "run")
 
 
 def row(problem, answer, success, **changes):
@@ -94,7 +100,7 @@ def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, mo
     assert (figures["episodes"], figures["unjudged_problems"], figures["problems"]) == (3, 1, 4)
 
 
-def test_samples_add_their_figures_and_an_evaluation_has_a_file_of_every_completion_of_its_own(folder, tmp_path):
+def test_samples_add_their_figures_and_an_evaluation_has_a_file_of_every_completion_of_its_own(folder, own):
     figures = result_of(folder, *SAMPLED)
     assert list(figures["sampled"]["pass_at_k"]) == list(figures["sampled"]["maj_at_k"]) == ["1", "2", "4"]
     rows = rows_in(figures["completions"])
@@ -108,16 +114,11 @@ def test_samples_add_their_figures_and_an_evaluation_has_a_file_of_every_complet
     file, again = Path(figures["completions"]), run("evaluate", folder, *SAMPLED)
     assert "samples from the test split" in again.stderr and "| pass@4" in again.stdout
     assert rows_in(file) == rows, "the same again"
-    changed = shutil.copytree(folder, tmp_path / "changed")
-    name(changed, num_updates=7)
+    name(own, num_updates=7)
     asked = ("--episodes", 2, "--samples", 1, "--device", "cpu")
-    others = ((folder, *asked), (folder, *asked, "--seed", 1), (changed, *asked))
+    others = ((folder, *asked), (folder, *asked, "--seed", 1), (own, *asked))
     files = {Path(result_of(*other)["completions"]).name for other in others}
     assert len({file.name, *files}) == 4, "other options, another seed, another checkpoint"
-    asked = ("evaluate", folder, "--episodes", 2, "--out", tmp_path / "mine.jsonl")
-    done(*asked)
-    assert "--overwrite" in error_of(run(*asked))
-    done(*asked, "--overwrite")
 
 
 def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path, monkeypatch):
@@ -154,14 +155,6 @@ def test_one_config_serves_a_model_and_the_run_of_its_precision(folder, tmp_path
     task = ("--verifier", "arith", "--verifier-arg", "digits=2", "--verifier-arg", "levels=2", "--config", both)
     of_model, of_run = (result_of(each, *task) for each in (folder / "checkpoint" / "policy" / "model", folder))
     assert of_model["completions"].startswith("evaluations") and of_model["sampled"] == of_run["sampled"]
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Return a run folder with two problems in a list."""
-    problems = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
-    saved(tmp_path / "run", {"verifier": "length", "problems": problems, "max_new_tokens": 4})
-    return tmp_path / "run"
 
 
 def test_training_from_a_checkpoint_reads_its_model_alone(own, tmp_path):

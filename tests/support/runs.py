@@ -44,6 +44,14 @@ def finished_run(folder, *command):
     return folder
 
 
+def edited(file, *edits, **values):
+    """Let a file of JSON say something else."""
+    table = json.loads(file.read_text()) | values
+    for edit in edits:
+        edit(table)
+    file.write_text(json.dumps(table))
+
+
 def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
