@@ -3,15 +3,20 @@
 import ast
 import configparser
 import re
+import tomllib
 from functools import cache
 
 import pytest
+import yaml
 from anew import run_anew
 from sources import MODULES, PACKAGES, ROOT, imported, imports, nodes, text, texts_in
 
 from rlenv.agents import AGENTS
+from rlenv.version import __version__
 
 SOURCES = list(MODULES.values())
+CONFIG = configparser.ConfigParser(interpolation=None)
+CONFIG.read(ROOT / "setup.cfg", encoding="utf-8")
 PRIVATE = {"scripts", "labs", "benchmarks"}
 FORBIDDEN = {  # by folder: folders, and libraries
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
@@ -234,10 +239,8 @@ def test_no_algorithm_is_branched_on_by_name():
 
 
 def test_every_package_is_installed():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py" and "examples" not in path.parts}
-    assert set(config["options"]["packages"].split()) == packages
+    assert set(CONFIG["options"]["packages"].split()) == packages
 
 
 def canonical(requirement: str) -> str:
@@ -245,10 +248,30 @@ def canonical(requirement: str) -> str:
 
 
 def test_every_dependency_is_pinned_for_the_tests():
-    config = configparser.ConfigParser(interpolation=None)
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    wanted = config["options"]["install_requires"] + "".join(config["options.extras_require"].values())
+    wanted = CONFIG["options"]["install_requires"] + "".join(CONFIG["options.extras_require"].values())
     needs = [line for line in wanted.split("\n") if line and line[0] not in "%<"]
     names = {canonical(line) for line in needs if "==" not in line.partition(";")[0]}  # the others pin themselves
     pinned = {canonical(line) for line in (ROOT / "constraints.txt").read_text().split() if "==" in line}
     assert names - pinned == set()
+
+
+# The citation and the log of changes are of this version; what guides and the table of bugs name exists.
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load(text(ROOT / "CITATION.cff"))
+    assert str(cited["version"]) == __version__
+    assert f"## {__version__}" in text(ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("page", ["AGENTS.md", "CONTRIBUTING.md"])
+def test_the_paths_in_a_guide_exist(page):
+    paths = re.findall(r"`([a-z]+/[a-z_/.-]+)`", text(ROOT / page))
+    assert len(paths) > 5 and [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_what_a_planted_bug_replaces_is_there_once():
+    rows = tomllib.loads(text(ROOT / "tests/mutations.toml"))["bug"]
+    edits = [edit for row in rows for edit in (row, *row.get("also", ())) if "find" in edit]
+    texts = {edit["file"]: text(ROOT / edit["file"]) for edit in edits}
+    assert edits and [edit["find"] for edit in edits if texts[edit["file"]].count(edit["find"]) != 1] == []

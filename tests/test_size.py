@@ -25,27 +25,18 @@ JOBS = {
     "REINFORCE on CartPole": ("rlenv.agents.algorithms.reinforce",),
     "rlenv train": ("rlenv._scripts.train", "rlenv.agents.training.supervised", *ALGORITHMS, *TEXT),
 }
-CONTROL = (
-    "rlenv.agents.rollouts.env_checks",
-    "rlenv.agents.rollouts.no_autoreset",
-    "rlenv.agents.policies.control",
-    "rlenv.agents.policies.numpy_actor",
-    "rlenv.agents.policies.token_extractor",
-)
-ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in an error, evaluations, checkpoints
+ON_REQUEST = (
     "rlenv.agents.rollouts.sb3_envs",
-    "rlenv._peer_names",
+    "rlenv._peer_names",  # in an error
     "rlenv.agents.training.evaluation",
     "rlenv.agents.training.loading",
     "rlenv.agents.training.saving",
+    "rlenv.agents.sharding",  # models that one device does not hold
+    "rlenv.agents.estimators.mismatch",  # engines, and rollouts of an older policy
 )
-SHARDS = ("rlenv.agents.sharding",)  # models that one device does not hold
-MISMATCH = ("rlenv.agents.estimators.mismatch",)  # engines, and rollouts of an older policy
 DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
-        *SHARDS,
-        *MISMATCH,
         "rlenv.curriculum",
         "rlenv.picture",
         "rlenv.hub",
@@ -58,12 +49,14 @@ DOORS = {
         "rlenv.verifiers.builtin",
         "rlenv.verifiers.dialogues",
         "rlenv.agents.engines",
-        *CONTROL,
+        "rlenv.agents.rollouts.env_checks",  # of control, to the end
+        "rlenv.agents.rollouts.no_autoreset",
+        "rlenv.agents.policies.control",
+        "rlenv.agents.policies.numpy_actor",
+        "rlenv.agents.policies.token_extractor",
     ),
     "REINFORCE on CartPole": (
         *ON_REQUEST,
-        *SHARDS,
-        *MISMATCH,
         "rlenv.agents.policies.draws",
         "rlenv.textgen",
         "rlenv.vector_env",

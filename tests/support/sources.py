@@ -32,8 +32,8 @@ def nodes(path, typed=True):
     """Return the syntax tree of a file and all in it; `typed` is whether with what only type checkers see."""
     found = [ast.parse(text(path))]
     for node in found:  # which grows
-        is_typed = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        left_out = node.body if is_typed and not typed else []
+        is_left_out = not typed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        left_out = node.body if is_left_out else []
         found += [child for child in ast.iter_child_nodes(node) if child not in left_out]
     return found
 
