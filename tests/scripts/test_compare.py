@@ -18,8 +18,8 @@ from rlenv.agents import AGENTS
 from rlenv.agents.estimators.pass_at_k import bootstrap_mean
 from rlenv.agents.files import Lock
 
-SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
-SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
+SMALL = {"agents": "reinforce,rloo", "seeds": 2, "sft_steps": 2, "sft_examples": 8, "episodes": 16, "eval_episodes": 4}
+SMALL |= {"settings": {"episodes_per_update": 8}, "log_interval": 1, "verifier_kwargs": {"digits": 1}, "report": True}
 POLE = ["--env", "CartPole-v1", "--agents", "rloo"]
 
 
@@ -33,15 +33,18 @@ def times(folder):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
+    """Return what a comparison from Python left, with its config as a file in its folder."""
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-        outcome = compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json", "--report")
-    return folder, result_of(outcome), outcome.stderr.splitlines()[-1]
+        made = rlenv.compare(CompareConfig(**SMALL, jobs=2, log_dir=folder))
+    assert made.folder == folder and made.failed == []
+    (folder / "small.json").write_text(json.dumps(SMALL))
+    return folder, made.report
 
 
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
-    folder, report, said = compared
+    folder, report = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
     assert warm["steps"] == 2
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
@@ -53,15 +56,16 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
         assert (config["group_size"], config["verifier_kwargs"]) == (4, {"digits": 1})
     assert [row["agent"] for row in report["rows"]] == ["before training", "reinforce", "rloo"]
-    assert all(str(folder / name) in said for name in ("report.html", "report.json"))
+    assert {row["problems"] for row in report["rows"]} == {3} and "| problems |" in (folder / "report.md").read_text()
 
 
 def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):
-    folder, report, _ = compared
-    before = times(folder)
-    outcome = compare(*SMALL, "--log-dir", folder, "--json")
+    folder, report = compared
+    before, again = times(folder), ["--config", folder / "small.json", "--log-dir", folder, "--report"]
+    outcome = compare(*again, "--json")
     assert result_of(outcome) == report and "4 of 4 runs are finished already" in outcome.stderr
-    line = error_of(compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder))
+    assert all(str(folder / name) in outcome.stderr for name in ("report.html", "report.json"))
+    line = error_of(compare(*again, "--episodes", 17, "--verifier-arg", "digits=2"))
     assert "other settings (episodes 16, now 17, verifier_kwargs" in line
     assert 'verifier_kwargs {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
@@ -78,7 +82,7 @@ def test_settings_and_a_share_of_the_memory_reach_every_run(tmp_path, monkeypatc
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
     [own], *_ = jobs_of(monkeypatch, *given, *few)
     assert own["baseline"] == "optimal-token", "train has an option for it"
-    line = error_of(compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
+    line = error_of(compare("--agents", "reinforce,rloo", "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
     assert "'reinforce'" in line and not (tmp_path / "no").exists()
 
 
@@ -151,24 +155,6 @@ def test_a_folder_is_extended_by_one_comparison_at_a_time_and_no_run_that_still_
 def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
     (tmp_path / "result.json").write_text(text)
     assert finished(tmp_path) is None
-
-
-# How many held-out problems the figures are of.
-
-ECHO = ["--verifier", "exact", "--max-new-tokens", 4, "--agents", "rloo", "--seeds", 1, "--sft-steps", 0]
-ECHO += ["--model", "tiny", "--episodes", 8, "--episodes-per-update", 8, "--eval-episodes", 40]
-
-
-def test_a_split_without_problems_is_refused_and_the_table_says_of_how_many_it_is(tmp_path, monkeypatch):
-    file = tmp_path / "letters.jsonl"
-    file.write_text('{"prompt": "a>", "answer": "a"}\n{"prompt": "c>", "answer": "c"}\n')
-    given = [*ECHO, "--problems", file, "--log-dir", tmp_path / "run"]
-    assert "none of the 2 problems is in the test split" in error_of(compare(*given))
-    assert not (tmp_path / "run").exists(), "nothing was trained"
-    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-    report = result_of(compare(*given, "--test-fraction", 0, "--json"))
-    assert [row["problems"] for row in report["rows"]] == [2, 2]
-    assert "| problems |" in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
 
 
 # Statistics and table.

@@ -68,7 +68,7 @@ SMALL_TASK |= {
     REWARD: np.array([0.5, 0.9, 0.96, 0.97]),
 }
 
-CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
+CASES = {  # what is planted: (the rules that find it and no others, the run)
     "no figure before the run stopped": ("", History({}, SETTINGS, {"updates": 0, "stopped": "no verdict"})),
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
     "no reward ever": ("no-signal", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
@@ -109,6 +109,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "no success before training in control": ("", History(CONTROL | NEVER_RIGHT, MOUNTAIN)),
     "a hard start that is overcome": ("", text({HELD_OUT: sparse({0: 0, 200: 0.9})})),
     "90 % cut off": ("cut-off", text({CUT: flat(0.9)})),
+    "all cut off, which earn nothing": ("no-signal cut-off", text(NEVER | {CUT: flat(1)})),
     "90 % cut off, which earn a part": ("cut-off", text({REWARD: flat(0.1), SUCCESS: flat(0), CUT: flat(0.9)})),
     "ever more cut off, no more right": ("cut-off", text(STUCK | {CUT: shares(0.05, 0.4)})),
     "ever more cut off, more right": ("", text(right(0.3, 0.5) | {CUT: shares(0.05, 0.4)})),
@@ -149,16 +150,12 @@ def names(history):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_planted_is_found_by_its_rule_and_by_no_other(case):
-    rule, history = CASES[case]
-    assert names(history) == ({rule} if rule else set())
-
-
-def test_answers_that_are_cut_off_are_named_beside_what_follows_from_it():
-    assert names(text(NEVER | {CUT: flat(1)})) == {"no-signal", "cut-off"}
+    found, history = CASES[case]
+    assert names(history) == {*found.split()}
 
 
 def test_each_rule_is_planted():
-    assert {rule for rule, _ in CASES.values() if rule} == rules.RULES.keys()
+    assert {rule for found, _ in CASES.values() for rule in found.split()} == rules.RULES.keys()
 
 
 @pytest.mark.parametrize("name", HEALTHY)

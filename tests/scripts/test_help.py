@@ -1,19 +1,34 @@
 """`--help`: quick, grouped, and with examples that the real commands accept."""
 
 import gc
+import json
+import re
 import shlex
+import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+from typing import Literal
 
 import click
 import pytest
-from inprocess import run
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+from inprocess import done, run
+from loaded import loaded
 from pages import check_rlenv
 
 import rlenv  # noqa: F401
+from rlenv._scripts.config.arguments import agent_arguments
+from rlenv._scripts.config.base import declared
+from rlenv._scripts.config.command import Command
+from rlenv._scripts.config.configs import TrainConfig
+from rlenv._scripts.config.parameters import option_of
 from rlenv._scripts.main import COMMANDS, main
 from rlenv._scripts.process.imports import without_collector
+from rlenv.agents import AGENTS, GRPO, setting
+from rlenv.agents.algorithms.options import SETTINGS
 from rlenv.verifiers import list_verifiers, make_verifier
 
 ALL = {("rlenv",): main}
@@ -95,3 +110,85 @@ def test_the_collector_pauses_for_imports_of_a_new_process_alone(fault, monkeypa
     monkeypatch.delitem(sys.modules, "torch")
     assert states() == (False, True) and gc.get_freeze_count() > frozen
     gc.unfreeze()
+
+
+# Shell completion: commands, options, agents and verifiers.
+
+
+def completed(*words):
+    """Return what completes the last of these words, each with its kind."""
+    *before, last = words
+    found = ShellComplete(main, {}, "rlenv", "_RLENV_COMPLETE").get_completions(before, last)
+    return [(item.value, item.type) for item in found]
+
+
+NAMES = """
+tr | train
+verifiers l | lint list
+train --kl-c | --kl-coef
+train --agent gr | grpo
+compare --agents rloo,gr | rloo,grpo
+train --verifier arith,countd | arith,countdown
+verifiers lint arith countd | countdown
+train --task math | math math500
+train --task gsm --ask --verifier countd | countdown
+"""
+
+
+@pytest.mark.parametrize("line", NAMES.strip().splitlines())
+def test_a_name_is_completed(line):
+    typed, expected = line.split(" | ")
+    assert completed(*typed.split()) == [(name, "plain") for name in expected.split()]
+
+
+# What a bug report needs.
+
+
+def test_versions_and_devices_are_shown_and_no_path_no_name_and_no_secret(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdef")
+    outcome = run("info", "--json")
+    private = [str(Path.home()), str(Path.cwd()), socket.gethostname(), "abcdef"]
+    for text in (done("info").output, outcome.output):
+        assert not [each for each in private if each in text]
+        assert not re.search(r"(?<![\w.])/\w+", text)
+
+
+# An option that sets a constructor's argument is declared in one place.
+
+
+class Tilted(GRPO):
+    """GRPO with options of its own."""
+
+    tilt: float = setting(default=0.5, help="Of the advantages.", above=0, high=1, commands=("train",))
+    side: Literal["left", "right"] = setting(default="left", help="Which side.", commands=("train", "sft"))
+    soft: bool = setting(default=False, help="Softly.", commands=("sft",))
+
+
+@pytest.fixture
+def tilted(monkeypatch):
+    """Have the commands know another agent."""
+    for table in (SETTINGS, AGENTS):
+        monkeypatch.setitem(table, "tilted", Tilted)
+    declared.cache_clear()
+    yield
+    declared.cache_clear()
+
+
+@pytest.mark.usefixtures("tilted")
+def test_an_option_is_declared_in_one_place(tmp_path):
+    """Help, config and page come from the field; tests/agents/test_settings.py has its signature and its check."""
+    seen = {}
+
+    @click.command(cls=Command, config=TrainConfig)
+    def made(config):
+        seen.update(agent_arguments(config, Tilted, "tilted"))
+
+    shown = " ".join(CliRunner().invoke(made, ["--help"]).stdout.split())
+    assert "--tilt FLOAT Of the advantages. For tilted. [default: (0.5)]" in shown and "--soft" not in shown
+    assert "--side TEXT Which side. For tilted: left, right. [default: (left)]" in shown
+    (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
+    assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
+    imitating = [one.opts + one.secondary_opts for one in map(option_of, declared("sft").values())]
+    assert imitating[-2:] == [["--side"], ["--soft", "--no-soft"]]
+    row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
+    assert row in loaded("docs/make_settings.py").some().splitlines()

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from click.testing import CliRunner
 from inprocess import done, error_of, result_of, run
 
+from rlenv._scripts.main import main
 from rlenv.agents import Agent
 
 MINE = """
@@ -47,18 +49,15 @@ SMALL = "--episodes 4 --episodes-per-update 4 --eval-episodes 2 --eval-every 0 -
 POLE = "--env CartPole-v1 --num-envs 2"
 TEXT = "--problems sums.jsonl --column prompt=question --column answer=solution --sft-steps 0 --max-new-tokens 3"
 TOOL = "--tool calculator --verifier-workers 0 --sft-steps 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30"
-KINDS = {  # options, and the name under which the file is refused elsewhere
-    "a function": (f"{TEXT} --verifier mine.py:right", "mine.py:right"),
-    "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double"),
-    "an agent": (f"{POLE} --agent mine.py:Halved --agent-arg factor=0.25", "mine.py:Halved"),
-    "an environment": ("--env mine.py:Tank --num-envs 2", "mine.py:Tank"),
-    "an id in a file": ("--env mine.py:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
+EVALUATE = ["evaluate", "--episodes", 2, "--device", "cpu"]
+PLAY, RESUME = ["play", "--watch", "--episodes", 1], ["train", "--episodes", 8, "--resume"]
+KINDS = {  # options, the name under which the file is refused elsewhere, and the command that reads it there
+    "a function": (f"{TEXT} --verifier mine.py:right", "mine.py:right", EVALUATE),
+    "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double", PLAY),
+    "an agent": (f"{POLE} --agent mine.py:Halved --agent-arg factor=0.25", "mine.py:Halved", RESUME),
+    "an environment": ("--env mine.py:Tank --num-envs 2", "mine.py:Tank", EVALUATE),
+    "an id in a file": ("--env mine.py:Tank-v0 --num-envs 2", "mine.py:Tank-v0", RESUME),
 }
-
-
-def trained(options):
-    """Return the folder of a small run with these options."""
-    return Path(result_of(run("train", *options.split(), *SMALL.split()))["run_dir"]).absolute()
 
 
 def forget(folder):
@@ -82,15 +81,10 @@ def home(tmp_path, monkeypatch):
     forget(tmp_path)
 
 
-EVALUATE = ["evaluate", "--episodes", 2, "--device", "cpu"]
-PLAY, RESUME = ["play", "--watch", "--episodes", 1], ["train", "--episodes", 8, "--resume"]
-READERS = dict(zip(KINDS, (EVALUATE, PLAY, RESUME, EVALUATE, RESUME), strict=True))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_trains_and_elsewhere_it_needs_trust(kind, home, monkeypatch):
-    options, named = KINDS[kind]
-    folder, reader = trained(options), READERS[kind]
+    options, named, reader = KINDS[kind]
+    folder = Path(result_of(run("train", *options.split(), *SMALL.split()))["run_dir"]).absolute()
     if kind == "an agent":
         assert json.loads((folder / "checkpoint" / "agent.json").read_text())["settings"]["factor"] == 0.25
         with pytest.raises(ValueError, match=r"mine\.py:Halved': call that class's load"):
@@ -122,10 +116,6 @@ class Unmade(Short):
     def __init__(self):
         self.lines = {}["first"]
 
-class Unset(Short):
-    def reset(self, *, seed=None, options=None):
-        return self.nothing, {}
-
 class Fallen(Short):
     def step(self, action):
         return 1 / 0
@@ -133,7 +123,6 @@ class Fallen(Short):
 WORLDS = {  # class: its line that raises an exception, and what the last line of the output has
     "Short": ("", ("step: Expected `Env.step` to return", "(observation, reward, terminated, truncated, info)")),
     "Unmade": ('self.lines = {}["first"]', ("__init__ raised KeyError", "'first'")),
-    "Unset": ("return self.nothing, {}", ("reset raised AttributeError", "'nothing'")),
     "Fallen": ("return 1 / 0", ("step raised ZeroDivisionError", "division by zero")),
 }
 
@@ -149,3 +138,46 @@ def test_an_environment_that_is_broken_is_one_line_after_the_traceback_of_its_ow
     assert (line in map(str.strip, before)) if line else not before
     files = [each.split('"')[1] for each in before if each.startswith("  File ")]
     assert {Path(each).name for each in files} <= {"world.py"}, "frames of Gymnasium or of ours"
+
+
+# A program that calls a chat API.
+
+SOLVE = """
+def solve(problem, client):
+    messages = [{"role": "user", "content": problem.text}]
+    answer = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "sure?"}]
+    sure = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    return (answer == problem.answer) + 0.125 * (answer == sure), {"said": float(len(answer))}
+"""
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Return the arguments of a run of one update."""
+    (tmp_path / "agent.py").write_text(SOLVE)
+    rows = [json.dumps({"prompt": f"{number}=", "answer": str(number)}) for number in range(10, 90)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    return [
+        "train", "--verifier", f"program:{tmp_path}/agent.py:solve", "--problems", tmp_path / "rows.jsonl",
+        "--max-turns", 2, "--max-reply-tokens", 8, "--sft-steps", 0, "--agent", "grpo", "--group-size", 4,
+        "--episodes-per-update", 8, "--episodes", 8, "--eval-episodes", 4, "--verifier-workers", 0,
+        "--device", "cpu", "--log-dir", tmp_path / "run",
+    ]  # fmt: skip
+
+
+def test_a_program_is_trained_evaluated_and_played(tmp_path, training):
+    done(*training)
+    evaluated = result_of(run("evaluate", tmp_path / "run", "--trust", "--json", "--episodes", 4))
+    assert (evaluated["mean_turns"], evaluated["episodes"]) == (2, 4)
+    typed = ["1", "/end", "1", "/end"]
+    played = CliRunner().invoke(main, ["play", str(tmp_path / "run"), "--trust", "--episodes", "1"], "\n".join(typed))
+    assert played.exit_code == 0 and "sure?" in played.stdout, played.output
+    assert "sure?" in (tmp_path / "run" / "samples.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_program(tmp_path, training, jobs):
+    code, _, errors = jobs.run(*training)
+    assert code == 0, errors
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 8

@@ -1,16 +1,14 @@
 """Processes of torchrun: who speaks, a run that is started again, a torch without processes; and child processes."""
 
-import os
 import signal
 import subprocess
 import sys
 from contextlib import closing
 
-import psutil
 import pytest
 import torch.distributed as dist
 from inprocess import error_of, run
-from processes import until
+from processes import MARK, kill_all, new_mark, processes_of, until
 
 from rlenv._scripts.process import torchrun
 from rlenv._scripts.process.children import Child, run_jobs
@@ -75,10 +73,6 @@ def finish(jobs, limit=2, threads=1, gpus=()):
         return dict(ended)
 
 
-def alive(pid):
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def test_every_job_ends_with_its_exit_code_its_log_and_its_threads_and_reads_no_terminal(tmp_path):
     code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
     good, silent = job(tmp_path, "good", code), job(tmp_path, "silent", "")
@@ -97,15 +91,15 @@ def test_jobs_at_the_same_time_have_a_gpu_each(tmp_path):
     assert [each.last_line() for each in jobs] == ["4", "7", "7"]
 
 
-def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
-    pid = tmp_path / "pid"
-    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
-    quick, slow, never = job(tmp_path, "quick", ""), job(tmp_path, "slow", code), job(tmp_path, "never", "")
-    ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
+def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv(MARK, mark := new_mark())
+    wait = "import time; time.sleep(600)"
+    quick, never = job(tmp_path, "quick", ""), job(tmp_path, "never", "")
+    ended = run_jobs([quick, job(tmp_path, "slow", wait), job(tmp_path, "slow2", wait), never], 2, 1)
     assert next(ended) == (quick, 0)
-    until(lambda: pid.exists() and pid.read_text())
+    until(lambda: processes_of(mark))
     ended.close()
-    assert not alive(int(pid.read_text())) and not never.log.exists()
+    assert not processes_of(mark) and not never.log.exists()
 
 
 PARENT = """
@@ -114,12 +108,11 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 from rlenv._scripts.process.children import Child, run_jobs
 child = '''
-import os, signal, subprocess, sys, time
+import signal, subprocess, sys, time
 from pathlib import Path
 if "stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: Path("heard").touch())
-grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-Path("pids").write_text(f"{os.getpid()} {grandchild.pid}")
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 time.sleep(600)
 '''
 try:
@@ -130,22 +123,20 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 2])
-def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait_for_them(tmp_path, signals):
+def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait_for_them(
+    tmp_path, signals, monkeypatch
+):
+    monkeypatch.setenv(MARK, mark := new_mark())
     kind = ["stubborn"] * (len(signals) - 1)
     parent = subprocess.Popen([sys.executable, "-c", PARENT, *kind], cwd=tmp_path)
-    pids = []
     try:
-        until(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text())
-        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
-        assert all(map(alive, pids))
+        until(lambda: len(processes_of(mark)) == 3)
         parent.send_signal(signals[0])
         if kind:
             until((tmp_path / "heard").exists)
             parent.send_signal(signals[1])
         assert parent.wait(60) == 130
-        until(lambda: not any(map(alive, pids)))
+        until(lambda: not processes_of(mark))
     finally:
-        parent.kill()
+        kill_all(mark)
         parent.wait()
-        for pid in filter(alive, pids):
-            os.kill(pid, signal.SIGKILL)

@@ -22,7 +22,6 @@ from rlenv.agents import AGENTS
 # `run`. See `write_inputs` for the files.
 ROWS = r"""
 trian | 'did you mean' train
-train --verifier arit | 'arit' arith
 train --verifier exact --verifier=arith | --verifier twice =0.5
 train --agent reinforce-base | reinforce-baseline
 train --agent-arg gamma=0.9 | gamma option
@@ -30,9 +29,7 @@ train --agent ppo --agent-arg clip_range | KEY=VALUE
 train --verifier-arg digits={nested} | digits [[[[
 train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
-train --episodes 0 | --episodes 'at least 1'
 train --env broken.py:Mine | broken.py:Mine division
-train --env world.py:Bare | Bare "observation space" Discrete(2)
 train --agent reinforce --baseline none | --baseline
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
@@ -54,7 +51,6 @@ train --plan-processes 8 | --plan-processes --dry-run
 train --dry-run --plan-memory 80 | '80' 80G
 train --dry-run --plan-processes 3 | episodes_per_update 256 3
 train --dry-run --shard | --shard --plan-processes
-train --model t5 | t5 "causal language model"
 train --log-dir thesis.tex/run | thesis.tex folder
 train --log-dir {pole} | --overwrite
 train --log-dir papers --overwrite | 'not a run folder'
@@ -90,17 +86,18 @@ train {pole_env} --agent my.py:rihgt | 'did you mean' right
 train --verifier arith --tool my.py:rihgt | 'did you mean' right
 train --verifier faulty.py:right | faulty.py:1
 train {pole_env} --agent my.py:right | agents.Agent
-train --track nobody | nobody wandb
 sft --epochs 1 | --epochs
 sft {sums} --epochs 1 --sft-steps 1 | --epochs --sft-steps
 reward-model --pairs pairs.jsonl --learning-rate 0 | learning_rate
 compare --agents rloo,grpo,rloo | rloo 2
 compare --group-size 1 --agents reinforce,rloo | group_size
 compare {pole_env} --log-dir papers --overwrite | compare.json
+compare --agents rloo --verifier exact --problems letters.csv | 'none of the 2 problems' test
 evaluate papers | papers 'run folder' --verifier
 evaluate {text} --temperature 0.5 | --temperature --samples
 evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
+evaluate {text} --out notes.jsonl | --overwrite
 evaluate {text} {sums} --split train --verifier my.py:many --verifier-workers 1 --episodes 2 | many 99 rewards
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} {pole} --out new.jsonl | --out 2
@@ -146,7 +143,6 @@ def write_inputs(folder):
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
         "faulty.py": "None.right",
-        "world.py": "from gymnasium import Env\nclass Bare(Env): pass\n",
         "list.yaml": "- 1\n",
         "lists.yaml": "agent-arg: [clip_range=0.3]\n",
         "value.yaml": "seed: [1]\n",
@@ -156,6 +152,7 @@ def write_inputs(folder):
         "twice.json": '{"settings": {"clip_range": 0.1, "clip_range": 0.2}}',
         "alike.yaml": "learning-rate: 1e-3\nlearning_rate: 1e-4\n",
         "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",
+        "letters.csv": "prompt,answer\na>,a\nc>,c\n",
         "thesis.tex": "years of work",
         "papers/thesis.tex": "years of work",
         "notes.jsonl": "my notes\n",

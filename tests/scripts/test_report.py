@@ -12,22 +12,23 @@ import numpy as np
 import pytest
 import torch
 from inprocess import result_of, run
+from runs import WORLDS, arguments, edited
 
 from rlenv._scripts.reports import charts
 from rlenv._scripts.reports import page as page_module
 from rlenv._scripts.reports.history import read_run
+from rlenv._scripts.run import samples
+from rlenv._scripts.run.log import markdown
+from rlenv._scripts.run.samples import token_texts
+from rlenv.agents import Agent
 from rlenv.agents.files import Lock
+from rlenv.tokenizer import train_tokenizer
 
 VOID = {"meta", "link", "input", "br", "img"}
 FOREIGN = {"script", "iframe", "object", "embed", "base", "form", "foreignobject"}
 LOADING = {"action", "poster", "srcset", "data"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
-TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
-TEXT += ["--agent", "grpo", "--model", "tiny", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
-POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40", "--episodes", 8, "--episodes-per-update", 4]
-POLE += ["--num-envs", 4, "--eval-episodes", 2]
-WHEN = ("before", "during", "during", "after")
-COMMON = ["--log-interval", 1, "--device", "cpu", "--report", "--json"]
+POLE = ["train", *WORLDS["CartPole"].split(), "--episodes-per-update", 4, "--log-interval", 1, "--report", "--json"]
 
 
 class Page(HTMLParser):
@@ -61,18 +62,9 @@ class Page(HTMLParser):
         (self.styles if self.open and self.open[-1] == "style" else self.texts).append(data)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Return a run of text as rlenv train leaves it with its report."""
-    folder = tmp_path_factory.mktemp("made") / "text"
-    result_of(run("train", *TEXT, *COMMON, "--log-dir", folder))
-    return folder
-
-
 def copied(run, folder, **config):
     shutil.copytree(run, folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    edited(folder / "config.json", **config)
     return folder
 
 
@@ -84,9 +76,10 @@ def full(*given):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "file")
 
 
-def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_its_credit(made):
-    rows = samples_of(made)
-    assert [(row["when"], row["updates"]) for row in rows[::4]] == [*zip(WHEN, (0, 1, 2, 2), strict=True)]
+def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_its_credit(text_run, tmp_path):
+    rows = samples_of(text_run)
+    moments = dict.fromkeys((row["when"], row["updates"]) for row in rows)
+    assert [*moments] == [("before", 0), *(("during", update) for update in (1, 2, 4)), ("after", 6)]
     for row in rows:
         shown = "".join(row["texts"]).replace("<pad>", "")  # a token by its name; the completion is without
         assert shown == row["completion"] + "<eos>" * (not row["truncated"])
@@ -95,8 +88,10 @@ def test_samples_and_the_page_hold_each_token_with_its_probability_and_training_
         assert row["answer"] == str(sum(map(int, row["prompt"].rstrip("=").split("+"))))
         assert row["kind"] != "training" or len(row["advantages"]) == len(row["tokens"])
     assert [row["prompt"] for row in rows[:4]] == [row["prompt"] for row in rows[-4:]]
-    page = Page(made / "report.html")
-    assert all(row["prompt"] in page.text and f"reward {row['reward']:g}" in page.text for row in rows)
+    result_of(run("report", text_run, "--out", tmp_path / "page.html", "--json"))
+    page = Page(tmp_path / "page.html")
+    shown = [row for row in rows if row["updates"] != 2]  # of training the first and the last update
+    assert all(row["prompt"] in page.text and f"reward {row['reward']:g}" in page.text for row in shown)
     assert 'title="probability ' in page.source and ", credit " in page.source
 
 
@@ -125,7 +120,7 @@ def test_the_module_that_a_run_names_is_not_imported(pole_run, tmp_path, monkeyp
 
 def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(page_module, "write_text", full)
-    result = result_of(outcome := run("train", *POLE, *COMMON, "--log-dir", tmp_path / "run"))
+    result = result_of(outcome := run(*POLE, "--log-dir", tmp_path / "run"))
     assert result["eval"] is not None
     assert "no report was written: " in outcome.stderr and os.strerror(errno.ENOSPC) in outcome.stderr
 
@@ -147,7 +142,7 @@ def test_a_run_that_diverged_says_so_and_how_to_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.optim.Adam, "step", overflow)
     folder = tmp_path / "run"
-    outcome = run("train", *POLE, "--episodes", 80, *COMMON, "--log-dir", folder)
+    outcome = run(*POLE, "--episodes", 80, "--log-dir", folder)
     assert outcome.exit_code == 1 and "NaN or infinite" in outcome.stderr
     result_of(run("report", folder, "--json"))
     end = end_of(folder)
@@ -175,8 +170,8 @@ def test_the_end_of_a_run_is_told_from_what_it_left(name, pole_run, tmp_path):
 # What runs hold.
 
 
-def test_texts_of_models_and_users_never_become_markup(made, tmp_path):
-    folder = copied(made, tmp_path / "run", model=EVIL, agent=EVIL, **{EVIL: EVIL})
+def test_texts_of_models_and_users_never_become_markup(text_run, tmp_path):
+    folder = copied(text_run, tmp_path / "run", model=EVIL, agent=EVIL, **{EVIL: EVIL})
     rows = samples_of(folder)
     for row in rows:
         row["texts"][:2] = [EVIL, "\ud800"][: len(row["texts"])]
@@ -201,3 +196,42 @@ def test_runs_that_differ_in_their_seed_are_of_one_kind_and_names_of_kinds_are_t
     assert (result["runs"], result["kinds"]) == (4, 2)
     text = Page(tmp_path / "all.html").text
     assert "$x_{ $" in text and "\x1b" not in text and "\x00" not in text
+
+
+# Samples: each token's share of the text, the table, the rewards of the verifier.
+
+
+def test_a_character_belongs_to_the_last_of_its_tokens_and_is_unfinished_before():
+    byte_level = train_tokenizer(260, ["plain words"])  # any other character is spelled byte by byte
+    ids = byte_level("a🎉")["input_ids"]
+    assert token_texts(byte_level, [*ids, byte_level.eos_token_id]) == ["a", "", "", "", "🎉", byte_level.eos_token]
+    assert token_texts(byte_level, ids[:3]) == ["a", "", "�"]
+    text = "añb 日本 x🎉🎉y"
+    assert "".join(token_texts(byte_level, byte_level(text)["input_ids"])) == text
+
+
+def test_no_text_breaks_out_of_its_cell_in_the_table():
+    row = {"prompt": "1|1=", "answer": "\ud800", "completion": "`\x1b[31m\x9b\u202e\n", "reward": 0.5}
+    text = markdown(*samples.table([row | {"truncated": False, "parts": {}, "status": "ok"}]))
+    assert r"| `1\|1=` | `'\u001b[31m\x9b\u202e\n` | `\ud800` | 0.5 |  |" in text
+
+
+def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path):
+    small = ["--sft-steps", 8, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 16]
+    changed = ["--eval-episodes", 2, "--kl-coef", 1, "--normalize-rewards", "--learning-rate", 0.001, "--group-size", 4]
+    place = ["--log-dir", tmp_path / "run", "--device", "cpu", "--json", "--verifier-arg", "digits=1"]
+    result_of(run("train", "--agent", "dapo", *small, *changed, *place))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["kind"] == "training"]
+    assert trained and [row["reward"] for row in trained] == [float(row["success"]) for row in trained]
+
+
+def test_samples_that_cannot_be_made_do_not_cost_an_update(tmp_path, monkeypatch):
+    def fails(task, group, prompt):
+        if task.split == "train":
+            raise ValueError("no such problem")
+
+    monkeypatch.setattr(samples, "problem_of", fails)
+    outcome = run(*arguments("TextGen"), "--log-dir", tmp_path / "run")
+    assert str(outcome.exception) == "no such problem"
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_updates == 1

@@ -2,32 +2,30 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec, registry
-from inprocess import result_of, run
+from inprocess import error_of, result_of, run
+from loaded import loaded
+from tiny_models import write_chat_model
 
+from rlenv._scripts.config.arguments import build_agent
+from rlenv._scripts.evaluate import evaluate
 from rlenv._scripts.jobs import session
 from rlenv._scripts.jobs.job import TrainJob
 from rlenv._scripts.process import progress
 from rlenv._scripts.reports.history import read_run
+from rlenv._scripts.sft import sft
 from rlenv._scripts.train import train
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts import collector
 from rlenv.task import TextGenTask
 
 SMALL = ["--eval-episodes", 2, "--episodes-per-update", 8, "--log-interval", 1, "--sft-steps", 0, "--json"]
-
-
-def test_a_configuration_gives_verifier_arguments_and_the_command_line_wins(tmp_path):
-    (tmp_path / "run.yaml").write_text("seed: 3\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
-    context = train.make_context("train", ["--config", str(tmp_path / "run.yaml"), "--seed", "4"])
-    config = context.params["config"]
-    assert config.verifier_kwargs == {"digits": 1, "operators": "*"}
-    assert (config.seed, config.settings) == (4, {"learning_rate": 1e-3})
-    assert config.typed == {"seed"} and {"learning_rate", "verifier_kwargs"} <= config.chosen
 
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
@@ -96,9 +94,8 @@ def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     line = ["train", "--env", "CartPole-v1", "--timesteps", 50, "--episodes-per-update", 4, "--eval-episodes", 0]
     line += ["--log-dir", tmp_path]
     with Lock(tmp_path / ".lock", "busy"):
-        outcome = run(*line, "--overwrite")
-        assert outcome.exit_code == 2
-        assert f"another run is writing to the run folder '{tmp_path}'" in outcome.stderr
+        said = error_of(run(*line, "--overwrite"))
+        assert f"another run is writing to the run folder '{tmp_path}'" in said
         assert {path.name for path in tmp_path.iterdir()} == {"config.json", ".lock"}
     (tmp_path / ".lock").touch()  # what a killed run leaves
     assert run(*line).exit_code == 2
@@ -116,3 +113,53 @@ def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(tmp_
     assert outcome.exit_code == 2
     assert re.search(r"^Error: no episode has ended in 200 steps.*max_episode_steps=", outcome.stderr, re.MULTILINE)
     assert re.search("training: .* 400 steps, no episode has ended yet", outcome.stderr)
+
+
+# Every recipe in configs/ is a configuration whose agent can be built, without a warning.
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
+    text = path.read_text(encoding="utf-8")
+    assert f"rlenv train --config configs/{path.name}" in text
+    options = ["--config", str(path), "--device", "cpu"]
+    monkeypatch.chdir(ROOT)  # a verifier may be a file of examples/
+    if "smollm2" in path.name:
+        write_chat_model(tmp_path, context=512)
+        options += ["--model", str(tmp_path), "--lora-rank", "2"]
+    if "make_problems.py" in text:
+        problems = str(tmp_path / "problems.jsonl")
+        monkeypatch.setattr(sys, "argv", ["make_problems.py", problems, "--count", "100"])
+        loaded("examples/word_problems/make_problems.py").main()
+        options += ["--problems", problems]
+    with train.make_context("train", options) as context:
+        config = context.params["config"]
+        agent = build_agent(config.agent, config)
+        first = agent.env.reset(seed=0)[0]
+        agent.env.close()
+    assert config.episodes or config.timesteps
+    if "\nenv:" in text:
+        assert config.env_id == path.stem and agent.normalize_rewards
+    else:
+        assert int(first["length"].min()) > 0
+
+
+STAGES = {  # of GSM8K: a config, the command it is for, and what stands before its options
+    "evaluate": (evaluate, ["runs/gsm8k-sft"]),
+    "sft": (sft, []),
+    "grpo": (train, []),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_of_gsm8k_is_read_and_all_of_them_pose_the_same_prompts(name):
+    command, before = STAGES[name]
+    path = ROOT / "configs" / "gsm8k" / f"{name}.yaml"
+    assert f"rlenv {command.name} " in path.read_text(encoding="utf-8")
+    with command.make_context(command.name, [*before, "--config", str(path)]) as context:
+        posed = context.params["config"]
+    assert (posed.verifier, Path(posed.problems).name) == ("numeric", "gsm8k.jsonl")
+    assert posed.chat and not posed.ask

@@ -88,6 +88,8 @@ def test_a_plugin_that_fails_while_it_is_imported_is_one_line(plugin, tmp_path, 
     for make in (make_verifier, registry.find_verifier):
         check_refused(make, {next(iter(inspect.signature(make).parameters)): plugin}, (named, BROKEN[source]))
     check_refused(make_verifier, {"spec": "rlenv_test_plugin:Plugged"}, ("'rlenv_test_plugin:Plugged' cannot be",))
+    listed = {row["name"]: row["summary"] for row in summaries()}
+    assert "cannot be loaded" in listed[plugin] and listed["weighted"].startswith("Several verifiers")
 
 
 def test_a_name_of_two_packages_is_refused_and_a_built_in_one_is_rlenvs_which_the_list_says(plugin, tmp_path):
