@@ -82,8 +82,6 @@ def test_settings_and_a_share_of_the_memory_reach_every_run(tmp_path, monkeypatc
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
     [own], *_ = jobs_of(monkeypatch, *given, *few)
     assert own["baseline"] == "optimal-token", "train has an option for it"
-    line = error_of(compare("--agents", "reinforce,rloo", "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
-    assert "'reinforce'" in line and not (tmp_path / "no").exists()
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):

@@ -44,13 +44,23 @@ def right(prompts, completions, solution, **kwargs):
 
 def double(x: int) -> int:
     return 2 * x
+
+def solve(problem, client):
+    messages = [{"role": "user", "content": problem.text}]
+    answer = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "sure?"}]
+    sure = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    return (answer == problem.answer) + 0.125 * (answer == sure), {"said": float(len(answer))}
 """
 SMALL = "--episodes 4 --episodes-per-update 4 --eval-episodes 2 --eval-every 0 --no-report --device cpu --json"
 POLE = "--env CartPole-v1 --num-envs 2"
-TEXT = "--problems sums.jsonl --column prompt=question --column answer=solution --sft-steps 0 --max-new-tokens 3"
+SUMS = "--problems sums.jsonl --column prompt=question --column answer=solution --sft-steps 0"
+TEXT = f"{SUMS} --max-new-tokens 3"
 TOOL = "--tool calculator --verifier-workers 0 --sft-steps 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30"
 EVALUATE = ["evaluate", "--episodes", 2, "--device", "cpu"]
 PLAY, RESUME = ["play", "--watch", "--episodes", 1], ["train", "--episodes", 8, "--resume"]
+PROGRAM = f"{SUMS} --verifier program:mine.py:solve --max-turns 2 --max-reply-tokens 8 --agent grpo --group-size 2"
+PROGRAM += " --verifier-workers 0"
 KINDS = {  # options, the name under which the file is refused elsewhere, and the command that reads it there
     "a function": (f"{TEXT} --verifier mine.py:right", "mine.py:right", EVALUATE),
     "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double", PLAY),
@@ -142,42 +152,18 @@ def test_an_environment_that_is_broken_is_one_line_after_the_traceback_of_its_ow
 
 # A program that calls a chat API.
 
-SOLVE = """
-def solve(problem, client):
-    messages = [{"role": "user", "content": problem.text}]
-    answer = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
-    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "sure?"}]
-    sure = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
-    return (answer == problem.answer) + 0.125 * (answer == sure), {"said": float(len(answer))}
-"""
 
-
-@pytest.fixture
-def training(tmp_path):
-    """Return the arguments of a run of one update."""
-    (tmp_path / "agent.py").write_text(SOLVE)
-    rows = [json.dumps({"prompt": f"{number}=", "answer": str(number)}) for number in range(10, 90)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    return [
-        "train", "--verifier", f"program:{tmp_path}/agent.py:solve", "--problems", tmp_path / "rows.jsonl",
-        "--max-turns", 2, "--max-reply-tokens", 8, "--sft-steps", 0, "--agent", "grpo", "--group-size", 4,
-        "--episodes-per-update", 8, "--episodes", 8, "--eval-episodes", 4, "--verifier-workers", 0,
-        "--device", "cpu", "--log-dir", tmp_path / "run",
-    ]  # fmt: skip
-
-
-def test_a_program_is_trained_evaluated_and_played(tmp_path, training):
-    done(*training)
-    evaluated = result_of(run("evaluate", tmp_path / "run", "--trust", "--json", "--episodes", 4))
+def test_a_program_is_trained_evaluated_and_played(home):
+    result_of(run("train", *PROGRAM.split(), *SMALL.split(), "--log-dir", "run"))
+    evaluated = result_of(run("evaluate", "run", "--trust", "--json", "--episodes", 4))
     assert (evaluated["mean_turns"], evaluated["episodes"]) == (2, 4)
-    typed = ["1", "/end", "1", "/end"]
-    played = CliRunner().invoke(main, ["play", str(tmp_path / "run"), "--trust", "--episodes", "1"], "\n".join(typed))
+    played = CliRunner().invoke(main, ["play", "run", "--trust", "--episodes", "1"], "1\n/end\n1\n/end\n")
     assert played.exit_code == 0 and "sure?" in played.stdout, played.output
-    assert "sure?" in (tmp_path / "run" / "samples.jsonl").read_text()
+    assert "sure?" in (home / "run" / "samples.jsonl").read_text()
 
 
 @pytest.mark.slow
-def test_two_processes_train_a_program(tmp_path, training, jobs):
-    code, _, errors = jobs.run(*training)
+def test_two_processes_train_a_program(home, jobs):
+    code, _, errors = jobs.run("train", *PROGRAM.split(), *SMALL.split(), "--log-dir", "run")
     assert code == 0, errors
-    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 8
+    assert Agent.load(home / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 4

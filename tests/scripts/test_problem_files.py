@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,14 +37,15 @@ def vowels(prompts, completions):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with sums, conversations, a module with reward functions and a chat template."""
-    system, sums, talks = {"role": "system", "content": "Say it [/INST] <eos>."}, [], []
+    """A working folder with sums, conversations, pairs, a module with reward functions and a chat template."""
+    system, sums, talks, pairs = {"role": "system", "content": "Say it [/INST] <eos>."}, [], [], []
     for a, b in itertools.combinations_with_replacement(range(10), 2):
         split = "train" if (a + b) % 4 else "test"
         sums.append({"question": f"{a}+{b}=", "target": a + b, "split": split, "level": 1 + (a > 4)})
         user = {"role": "user", "content": f"the number {a} and {b}"}
         talks.append({"messages": [system, user], "answer": str(a)})
-    for name, table in (("sums", sums), ("talks", talks)):
+        pairs.append({"prompt": [system, user], "chosen": str(a), "rejected": f"{a}x", "split": split})
+    for name, table in (("sums", sums), ("talks", talks), ("pairs", pairs)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
     (tmp_path / "template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}: ")
     (tmp_path / "plain_reward.py").write_text(REWARD)
@@ -170,29 +172,19 @@ def test_a_data_set_of_the_hub_is_stored_with_its_revision_and_loaded_again_only
 
 # The classic pipeline in three commands: imitate answers, learn preferences, train on the learned reward.
 
-WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
-
-
-def asked(word):
-    return [{"role": "system", "content": "Say it."}, {"role": "user", "content": word}]
-
 
 def rates(spec):
     """Return the mean rewards of the chosen and of the rejected answers of the test split, by a verifier."""
-    judge, words = make_verifier(f"reward_model:{spec}"), [word for word in WORDS if word[0] == "c"]
+    judge, rows = make_verifier(f"reward_model:{spec}"), map(json.loads, Path("pairs.jsonl").read_text().splitlines())
     assert judge.chat
-    problems = [Problem(asked(word)) for word in words]
-    sides = [judge.verify_batch(problems, texts) for texts in (words, [f"{word}x" for word in words])]
-    return [sum(verdict.reward for verdict in side) / len(words) for side in sides]
+    rows = [row for row in rows if row["split"] == "test"]
+    problems = [Problem(row["prompt"]) for row in rows]
+    sides = [judge.verify_batch(problems, [row[side] for row in rows]) for side in ("chosen", "rejected")]
+    return [sum(verdict.reward for verdict in side) / len(rows) for side in sides]
 
 
-def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(tmp_path, monkeypatch):
-    write_chat_model(tmp_path / "model")
-    split = {word: "test" if word[0] == "c" else "train" for word in WORDS}
-    rows = [{"prompt": asked(w), "chosen": w, "rejected": f"{w}x", "split": side} for w, side in split.items()]
-    for name in ("pairs", "talks"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.chdir(tmp_path)
+def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(folder):
+    write_chat_model(folder / "model")
     learn = ["reward-model", "--pairs", "pairs.jsonl", "--batch-size", 10, "--json"]
     start = ["--model", "model", "--lora-rank", 4, "--steps", 6]
     learned = result_of(run(*learn, *start, "--log-dir", "judge"))
@@ -200,18 +192,17 @@ def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(tmp_path,
     assert learned["eval"]["loss"] < learned["initial_eval"]["loss"]
     means = [learned["eval"]["mean_chosen"], learned["eval"]["mean_rejected"]]
     assert rates("judge") == pytest.approx(means, abs=1e-4), "the verifier rates as the training measured"
-    assert not (tmp_path / "judge/model/model.safetensors").exists()
+    assert not (folder / "judge/model/model.safetensors").exists()
 
-    small = ["--timesteps", 40, "--episodes-per-update", 8, "--eval-episodes", 6, "--max-new-tokens", 3, "--json"]
-    small += ["--problems", "talks.jsonl", "--verifier", "reward_model:judge", "--model", "model"]
-    trained = result_of(run("train", *small, "--log-dir", "rl"))
-    assert result_of(run("evaluate", "rl", "--episodes", 6, "--json")) == trained["eval"]
+    rewarded = ["--problems", "talks.jsonl", "--verifier", "reward_model:judge", "--model", "model"]
+    trained = result_of(run("train", *SMALL, *rewarded, "--log-dir", "rl"))
+    assert result_of(run("evaluate", "rl", "--episodes", 4, "--json")) == trained["eval"]
 
     more = result_of(run(*learn, "--model", "judge", "--steps", 1, "--log-dir", "more"))
     assert more["initial_eval"] == pytest.approx(learned["eval"], abs=1e-5), "it goes on from the first one"
     for options in ([], ["--adapter"]):
         assert run("export", "judge", "out", *options).exit_code == 0
         assert rates("out") == pytest.approx(means, abs=1e-4)
-        card = (tmp_path / "out/README.md").read_text()
+        card = (folder / "out/README.md").read_text()
         assert "held-out pairs: " in card and '"pairs": "pairs.jsonl"' in card and "rlenv reward-model" in card
-    assert (tmp_path / "out/adapter_model.safetensors").is_file() and not (tmp_path / "out/model.safetensors").exists()
+    assert (folder / "out/adapter_model.safetensors").is_file() and not (folder / "out/model.safetensors").exists()

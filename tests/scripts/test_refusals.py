@@ -91,6 +91,7 @@ sft {sums} --epochs 1 --sft-steps 1 | --epochs --sft-steps
 reward-model --pairs pairs.jsonl --learning-rate 0 | learning_rate
 compare --agents rloo,grpo,rloo | rloo 2
 compare --group-size 1 --agents reinforce,rloo | group_size
+compare --agents reinforce,rloo --agent-arg num_epochs=3 | "'reinforce'" num_epochs
 compare {pole_env} --log-dir papers --overwrite | compare.json
 compare --agents rloo --verifier exact --problems letters.csv | 'none of the 2 problems' test
 evaluate papers | papers 'run folder' --verifier
