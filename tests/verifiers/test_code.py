@@ -18,16 +18,6 @@ ADD = Problem("add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2)
 RIGHT = "def add(a, b):\n    return a + b\n"
 
 
-def asks(*tests):
-    return Problem("p", "", {"tests": list(tests)})
-
-
-def reward(problem, completion, **options):
-    verdict = Code(**options).verify(problem, completion)
-    assert verdict.status == "ok"
-    return verdict.reward
-
-
 VALUES = [
     ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
     ("assert f() is True", "1", False),
@@ -78,7 +68,8 @@ def test_values_compare_as_in_python_whatever_their_class_says(equal):
     cases = [*((test, value) for test, value, is_equal in VALUES if is_equal is equal), ("assert f()", "1")]
     tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate(cases)]
     program = "".join(f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate(cases))
-    assert reward(asks(*tests), program, partial=True) == (1.0 if equal else 1 / len(tests))
+    verdict = Code(partial=True).verify(Problem("p", "", {"tests": tests}), program)
+    assert (verdict.status, verdict.reward) == ("ok", 1.0 if equal else 1 / len(tests))
 
 
 PARTS = ["[", "]", "{", "}", '"set"', '"dict"', '"Decimal"', '"Fraction"', ": ", ", ", "1", "null", '"token-38147"']

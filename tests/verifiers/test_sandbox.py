@@ -43,8 +43,8 @@ def run_at_once(programs, isolated=True, **limits):
         return list(pool.map(lambda program: run({"main.py": program}, b"", isolated, **limits), programs))
 
 
-def output_of(program, isolated=True, stdin=b"", **limits):
-    return run({"main.py": program}, stdin, isolated, **limits).output.decode()
+def output_of(program, isolated=True, **limits):
+    return run({"main.py": program}, b"", isolated, **limits).output.decode()
 
 
 def named(name):
@@ -65,22 +65,6 @@ def processes_named(name):
 def status_of(pid):
     lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     return dict(line.split(":\t") for line in lines if ":\t" in line)
-
-
-@contextlib.contextmanager
-def running(program):
-    """Have a program do something and wait; give its process id on this machine, and end it."""
-    name = f"{MARK}r"
-    program += f"\n{named(name)}import time\ntime.sleep(100)\n"
-    with ThreadPoolExecutor(1) as pool:
-        outcome = pool.submit(run, {"main.py": program}, seconds=100)
-        try:
-            assert eventually(lambda: processes_named(name))
-            yield processes_named(name)[0]
-        finally:
-            for pid in processes_named(name):
-                os.kill(pid, signal.SIGKILL)
-        outcome.result()
 
 
 AS_NOBODY = """
@@ -337,13 +321,19 @@ DUMPS = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError:
 
 def test_what_the_kernel_says_of_a_program():
     """Namespaces and session are new, privileges are gone; where memory runs out it goes first; no core is dumped."""
-    kinds = ("user", "mnt", "pid", "net", "ipc", "uts")
-    with running(OPTIMIST + DUMPS) as pid:
+    kinds, name = ("user", "mnt", "pid", "net", "ipc", "uts"), f"{MARK}r"
+    program = f"{OPTIMIST}{DUMPS}{named(name)}import time\ntime.sleep(100)\n"
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, {"main.py": program}, seconds=60, clock=60)
+        assert eventually(lambda: processes_named(name))
+        [pid] = processes_named(name)
         inside = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
         assert os.getsid(pid) == os.getpgid(pid) == pid
         fields = status_of(pid)
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
         limits = Path(f"/proc/{pid}/limits").read_text()
+        os.kill(pid, signal.SIGKILL)
+        assert outcome.result().ended == "itself"
     [core] = [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")]
     assert core == ["1", "1"]  # 0 would still start a crash handler, see core(5)
     outside = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
