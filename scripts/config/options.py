@@ -263,8 +263,6 @@ def with_task(config: T) -> T:
     problems = changes.get("problems", config.problems)
     if isinstance(problems, str) and problems.startswith("hf:"):
         changes["problems"] = _pinned(problems)
-    if not changes:
-        return config
     expanded = config.but(**changes)
     expanded.chosen |= changes.keys()
     return expanded
