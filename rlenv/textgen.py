@@ -97,33 +97,29 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         """
         if self._exchange is None or self._done:
             raise RuntimeError("the episode is over (or none was started): call reset() before step()")
+        encoding = self.task.encoding
         whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.ndim(action) == 0
-        if not whole or not 0 <= int(action) < self.task.encoding.vocab_size:
-            raise ValueError(
-                f"action {action} is outside the vocabulary; allowed: 0 to {self.task.encoding.vocab_size - 1}"
-            )
-        token = int(action)
-        self._tokens.append(token)
+        if not whole or not 0 <= int(action) < encoding.vocab_size:
+            raise ValueError(f"action {action} is outside the vocabulary; allowed: 0 to {encoding.vocab_size - 1}")
+        self._tokens.append(int(action))
         turn = self._tokens[self._turn_began :]
-        ending = self._ending(turn)
+        used_up = len(turn) == encoding.max_new_tokens or len(self._tokens) == encoding.max_length
+        ending = encoding.ending(turn) or (CUT if used_up else None)
         if ending is None:
             return self._observation(), 0.0, False, False, {}
-        over = Turn(self._exchange, turn, ending, self.task.encoding.max_length - len(self._tokens))
+        over = Turn(self._exchange, turn, ending, encoding.max_length - len(self._tokens))
         self._done = True  # also if the verifier raises
         (answer,) = self.task.responder.answer([over])
         self._done = answer.tokens is None
         if answer.tokens is None:
             self.task.record(self._exchange.problem, answer.info)
-            self._show(answer.reward, answer.info)
+            self._outcome, self._success = outcome_of(answer.reward, answer.info)
+            if self.render_mode == "human":
+                self.render()
         else:
             self._tokens += answer.tokens
             self._turn_began = len(self._tokens)
         return self._observation(), answer.reward, self._done, answer.cut, answer.info
-
-    def _ending(self, turn: list[int]) -> str | None:
-        """Return how a turn ends with its last token; None if it goes on."""
-        used_up = len(turn) == self.task.encoding.max_new_tokens or len(self._tokens) == self.task.encoding.max_length
-        return self.task.encoding.ending(turn) or (CUT if used_up else None)
 
     def _leave(self) -> None:
         """Give up the episode under way, if any."""
@@ -139,20 +135,13 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if self._prompt is None:
             return None
         if self._picture is not None:
-            return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome.strip(), self._success)
+            return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome, self._success)
         (completion,) = self.task.encoding.shown([self._tokens[len(self._prompt.tokens) :]])
-        text = f"{self._prompt.text}│{completion}{self._outcome}"
+        text = f"{self._prompt.text}│{completion}" + f"  {self._outcome}" * bool(self._outcome)
         if self.render_mode == "human":
             print(text)
             return None
         return text
-
-    def _show(self, reward: float, info: dict[str, Any]) -> None:
-        """Keep how the episode ended, for `render`; with the mode "human", print it."""
-        outcome, self._success = outcome_of(reward, info)
-        self._outcome = f"  {outcome}"
-        if self.render_mode == "human":
-            self.render()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of problems, in plain values; the next `reset` goes on from it."""
