@@ -120,7 +120,7 @@ class WithSettings:
 
         def __new__(cls, *args: Any, **settings: Any) -> Self:
             """Refuse unknown arguments before anything is made."""
-            check_names(cls, settings, cls.__signature__.parameters)
+            check_names(cls.__name__, settings, cls.__signature__.parameters)
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -177,8 +177,8 @@ def declared_by(cls: Any) -> dict[str, Setting]:
     return cls._declared
 
 
-def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Check that a class takes keyword arguments of these names.
+def check_names(owner: str, arguments: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Check that a class, or an environment, takes keyword arguments of these names.
 
     Raises:
         TypeError: with the unknown name and the allowed ones, or its name here, in one line.
@@ -190,7 +190,7 @@ def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str])
 
         close = did_you_mean(name, names) or "see docs/appendix/names.md, docs/from-trl.md; "
         hint = name_here(name) or f"{close}allowed: {', '.join(names)}"
-        raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}")
+        raise TypeError(f"{owner} has no setting {name!r}; {hint}")
 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:

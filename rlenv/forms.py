@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ._checks import closest
-from ._settings import Converted, WithSettings, declared_by, setting, with_settings
+from ._settings import Converted, WithSettings, check_names, declared_by, setting, with_settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -268,8 +267,5 @@ def parted(arguments: Mapping[str, Any]) -> list[Any]:
         TypeError: for an unknown name, with the closest match and the allowed ones.
         ValueError: for a value that is not allowed.
     """
-    for name in arguments:
-        if name not in OWNERS:
-            hint = closest(name, ["verifier", *OWNERS])
-            raise TypeError(f"TextGen-v0 got an unexpected keyword argument {name!r}; {hint}")
+    check_names("TextGen-v0", arguments, ["verifier", *OWNERS])
     return [part(**{name: value for name, value in arguments.items() if OWNERS[name] is part}) for part in PARTS]

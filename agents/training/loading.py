@@ -58,7 +58,7 @@ def load(
             raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
         state = saved.training(copied=processes.size() == 1)
         with reading(saved.path):
-            check_names(known, saved.facts["settings"], signature(known).parameters)
+            check_names(known.__name__, saved.facts["settings"], signature(known).parameters)
         if foreign := sorted(name for name in saved.facts["settings"] if not is_kept(known, name)):
             named = ", ".join(foreign)
             raise ValueError(f"{str(saved.path)!r} is damaged: {named} is not a setting that a checkpoint keeps")

@@ -43,7 +43,7 @@ class AgentConfig:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_names(self.agent, self.settings, [*signature_of_config(self.agent).parameters])
+        check_names(self.agent.__name__, self.settings, [*signature_of_config(self.agent).parameters])
         checked = object.__new__(self.agent)  # its class has the defaults
         vars(checked).update(self.settings)
         AgentSettings.__post_init__(checked)
