@@ -14,7 +14,7 @@ from rlenv.verifiers.text import hashed
 
 from .encoder import Encoder
 from .problems import SPLITS, side_of
-from .rows import Row, columns_of, made_of, no_column, read_rows
+from .rows import Row, check_columns, columns_of, made_of, read_rows
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 
@@ -47,11 +47,8 @@ def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> li
     if unknown := [name for name in columns if name not in COLUMNS]:
         raise ValueError(f"unknown column {unknown[0]!r} of pairs; allowed: {', '.join(COLUMNS)}")
     rows = read_rows(path)
-    known = columns_of(rows)
-    for name in COLUMNS:
-        needed = name in columns or name in ("chosen", "rejected")
-        if known and needed and columns.get(name, name) not in known:
-            raise no_column(path, columns.get(name, name), known, f"--column {name}=NAME")
+    needed = {"chosen": "chosen", "rejected": "rejected", **columns}
+    check_columns(path, columns_of(rows), {column: f"--column {name}=NAME" for name, column in needed.items()})
     return [pair for _, pair in made_of(path, rows, lambda row: _pair(row, columns))]
 
 

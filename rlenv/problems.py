@@ -24,11 +24,11 @@ from .forms import ProblemFile
 from .rows import (
     MappedRows,
     Row,
+    check_columns,
     columns_of,
     digest_of,
     hash_text,
     made_of,
-    no_column,
     read_rows,
 )
 
@@ -229,9 +229,7 @@ def _names(
         columns.setdefault("prompt", "messages" if "messages" in known and "prompt" not in known else "prompt")
     asked = {name: "--prompt-template" for name in fields if name not in columns}
     asked |= {column: f"--column {name}=NAME" for name, column in columns.items()}
-    for column, option in asked.items():
-        if known and column not in known:  # without columns, the error about malformed rows says why
-            raise no_column(path, column, known, option)
+    check_columns(path, known, asked)
     return {"answer": "answer", **columns} if "answer" in known else columns
 
 

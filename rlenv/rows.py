@@ -52,13 +52,15 @@ def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
     return list(dict.fromkeys(name for _, row in rows if isinstance(row, Mapping) for name in row))
 
 
-def no_column(path: str | Path, column: str, known: Sequence[str], option: str) -> ValueError:
-    """Return the error about a column that a file does not have, and the `option` that sets its name."""
-    close = difflib.get_close_matches(column, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ";"
+def check_columns(path: str | Path, known: Sequence[str], asked: Mapping[str, str]) -> None:
+    """Refuse a file that lacks a column, given the option that sets the name of each that is asked for."""
     there = ", ".join(map(repr, known[:SHOWN_COLUMNS])) + (", ..." if len(known) > SHOWN_COLUMNS else "")
-    option = option.replace("NAME", close[0]) if close else option
-    return ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
+    for column, option in asked.items():
+        if known and column not in known:  # without columns, the error about malformed rows says why
+            close = difflib.get_close_matches(column, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ";"
+            option = option.replace("NAME", close[0]) if close else option
+            raise ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
 
 
 def made_of(
