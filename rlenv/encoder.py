@@ -236,8 +236,9 @@ class Encoder:
         text = text_of(prompt)
         _check_unicode("prompt", text)
         pieces = self.chat.pieces(prompt)
-        more = () if isinstance(prompt, str) else (text for message in prompt for text in _beside(message))
-        if any(control in each for each in more for control in self._skeleton_encoder.control):
+        fields = [] if isinstance(prompt, str) else [each for message in prompt for each in message.items()]
+        beside = [str(value) for key, value in fields if key not in ("role", "content")]  # such as calls of tools
+        if any(control in each for each in beside for control in self._skeleton_encoder.control):
             raise _reads_control("prompt", text)  # for the template writes calls, and its own text may hold them
         return self._checked("prompt", text, pieces), "".join(piece.text for piece in pieces)
 
@@ -312,11 +313,6 @@ class SkeletonEncoder:
             written += [self.control[text] for text in pattern.findall(piece.text)]
         ids = copy.encode("".join(marked), add_special_tokens=False).ids
         return [meant.get(token, token) for token in ids], written
-
-
-def _beside(message: Message) -> list[str]:
-    """Return the fields of a message beside its role and content, such as calls of tools, as texts."""
-    return [str(value) for key, value in message.items() if key not in ("role", "content")]
 
 
 def _check_unicode(what: str, text: str) -> None:

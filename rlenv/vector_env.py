@@ -11,7 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv._checks import check_count
+from rlenv._checks import check_choice, check_count
 
 from ._loop import always
 from .autoreset import Autoreset
@@ -207,8 +207,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._slots.verdicts is not None:
             self._slots.verdicts.flush()
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
-        place = {"next_episode": begun, "posed": self._posed}
-        return place | {"stream": self.task.stream.state_dict()}
+        return {"next_episode": begun, "posed": self._posed, "stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state from `state_dict`.
@@ -395,11 +394,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
 def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
     """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
-    try:
-        mode = AutoresetMode(autoreset_mode)
-    except ValueError:
-        allowed = ", ".join(member.value for member in AutoresetMode)
-        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
+    modes = {member.value: member for member in AutoresetMode}
+    mode = modes[check_choice("autoreset_mode", getattr(autoreset_mode, "value", autoreset_mode), modes)]
     env = TextGenVectorEnv(**task)
     return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
 
