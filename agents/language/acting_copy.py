@@ -7,7 +7,6 @@ or merged, the model itself acts.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +18,7 @@ from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
 from ..devices import HALVES
-
-LARGE = 2**16  # weights of a layer, from which on packing pays
-# Rows of a product in float32, from which on it is faster with packed weights, by torch's name of the instructions. A
-# table, not a timing: the same machine always computes the same bits.
-ROWS = {"AVX2": 2, "AVX512": 4}
-ROWS_ELSEWHERE = 16
-USUAL_ROWS = 32  # of a decode step, which packing may take into account
+from .products import least_rows, may_pack, pack
 
 
 def acting_copy(model: PreTrainedModel, packs: bool = True) -> PreTrainedModel:
@@ -124,47 +117,3 @@ def is_changed(module: nn.Module) -> bool:
     """Whether a module does more than its class says: it has a hook or a replaced forward method."""
     own = module.__dict__
     return bool(own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
-
-
-# Weights in the order in which a CPU's kernel reads them. A product of few rows with large weights spends most of its
-# time on bringing them into that order. torch has this for its compiler, under names that may change: MKL's kernels,
-# which are faster, for float32 on Intel and AMD, and oneDNN's.
-
-
-def may_pack(weight: torch.Tensor) -> bool:
-    """Whether products with this weight become faster."""
-    here = weight.device.type == "cpu" and not weight.is_inference()
-    return here and weight.numel() >= LARGE and can_pack(weight.dtype)
-
-
-@functools.cache
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether torch can pack weights of this type here, tried on a small product."""
-    if dtype not in (torch.float32, torch.bfloat16):
-        return False
-    x, weight, bias = (torch.arange(n, dtype=torch.float32).sin().to(dtype) for n in (4 * 8, 6 * 8, 6))
-    x, weight = x.view(4, 8), weight.view(6, 8)
-    try:
-        with torch.inference_mode():
-            made = pack(weight)(x, bias)
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    return torch.allclose(made, F.linear(x, weight, bias), atol=16 * torch.finfo(dtype).eps)
-
-
-def least_rows(dtype: torch.dtype) -> int:
-    """Return the rows of a product from which on it is faster with packed weights on this processor."""
-    return 1 if dtype is torch.bfloat16 else ROWS.get(torch.backends.cpu.get_cpu_capability(), ROWS_ELSEWHERE)
-
-
-def pack(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """Return the product with a copy of a weight [out, in] in the kernel's order.
-
-    Returns:
-        A function of x [..., in] and a bias [out], or None, which returns W x + b [..., out].
-    """
-    if weight.dtype is torch.float32 and torch.backends.mkl.is_available():
-        ordered = torch.ops.mkl._mkl_reorder_linear_weight(weight, USUAL_ROWS)
-        return lambda x, bias: torch.ops.mkl._mkl_linear(x, ordered, weight, bias, x.numel() // x.shape[-1])
-    ordered = torch.ops.mkldnn._reorder_linear_weight(weight, USUAL_ROWS)
-    return lambda x, bias: torch.ops.mkldnn._linear_pointwise(x, ordered, bias, "none", [], "")

@@ -17,11 +17,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .acting_copy import can_pack, least_rows
 from .adapters import adapt, adapted_layers
 from .critic import Critic
 from .decoder import PREFILL
 from .policy import ELEMENTS, GPU_ELEMENTS
+from .products import can_pack, least_rows
 from .shared_beginnings import WORTH_IT
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all

@@ -21,12 +21,13 @@ from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, eval
 from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
 from . import policy_folder
-from .acting_copy import acting_copy, is_changed, least_rows
+from .acting_copy import acting_copy, is_changed
 from .attention import one_thread, without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
 from .loading import base_of, check_model, has_adapter, has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
+from .products import fast_products, least_rows
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
 from .self_check import faults_named, try_out
 from .sizes import TRAINED, rates_of
@@ -321,7 +322,8 @@ class LanguageModelPolicy(Policy):
         return reading.outputs(self.model, "logits", self.activation_checkpointing)
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self.model.get_output_embeddings()(states) if self._reads_trunk else states
+        with fast_products(states.device, states.numel()):
+            return self.model.get_output_embeddings()(states) if self._reads_trunk else states
 
     # The tokenizer, the critic, and checkpoints.
 

@@ -25,6 +25,7 @@ from ..devices import take_rows, to_device, to_host
 from ..rollout import Rollout
 from .attention import without_cudnn
 from .prefix_sharing import Forest, attention_over, build_forest, size_of
+from .products import fast_products
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work
 
@@ -70,10 +71,13 @@ class Reading:
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)
             inputs = {"attention_mask": mask, "position_ids": self.positions}
 
+        config: Any = part.config
+        numbers = self.ids.numel() * config.get_text_config().hidden_size
+
         @contextmanager
         def attention() -> Iterator[None]:
             forest = nullcontext() if self.forest is None else attention_over(self.forest, part)
-            with without_cudnn(self.ids.device), forest:
+            with without_cudnn(self.ids.device), fast_products(self.ids.device, numbers), forest:
                 yield
 
         with attention(), recomputed_layers(part, attention) if recompute else nullcontext():

@@ -1,4 +1,4 @@
-"""What acts and what a pass keeps: packed and merged layers, wide rows in chunks, activation checkpointing."""
+"""What acts and what a pass keeps: products by library, packed and merged layers, chunks, activation checkpointing."""
 
 import pytest
 import torch
@@ -12,8 +12,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from rlenv.agents import LanguageModelPolicy, Rollout
 from rlenv.agents.language import acting_copy as acting
 from rlenv.agents.language import policy as chunks
-from rlenv.agents.language.acting_copy import ActingLinear, acting_copy, can_pack, is_changed, refresh
+from rlenv.agents.language import products
+from rlenv.agents.language.acting_copy import ActingLinear, acting_copy, is_changed, refresh
 from rlenv.agents.language.adapters import adapt
+from rlenv.agents.language.products import Product, can_pack
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def packed(monkeypatch):
         product = pack(weight)
         return lambda *given: used.append(product) or product(*given)
 
-    monkeypatch.setattr(acting, "LARGE", 1)
+    monkeypatch.setattr(products, "LARGE", 1)
     monkeypatch.setattr(acting, "pack", watched)
     return used
 
@@ -106,20 +108,69 @@ def test_in_half_precision_an_adapter_stays_apart():
     assert (layer(x) != 0).all(), "the base alone gives 0"
 
 
-@pytest.mark.parametrize(("instructions", "least"), [("AVX512", 4), ("AVX2", 2), ("DEFAULT", 16)])
-def test_the_rows_from_which_weights_are_packed_depend_on_the_processor(instructions, least, packed, monkeypatch):
+def on_processor(monkeypatch, name, instructions="AVX512"):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name}, raising=False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+
+
+@pytest.mark.parametrize(
+    ("name", "instructions", "least"),
+    [("Intel Xeon", "AVX512", 4), ("Intel Xeon", "AVX2", 2), (None, "DEFAULT", 16), ("AMD EPYC", "AVX2", 1)],
+)
+def test_the_rows_from_which_weights_are_packed_depend_on_the_processor(name, instructions, least, packed, monkeypatch):
+    on_processor(monkeypatch, name, instructions)
     layer, seen = ActingLinear(torch.nn.Linear(8, 6), True), []
     with torch.inference_mode():
-        for rows in (least - 1, least):
+        for rows in range(1, least + 1):
             layer(torch.ones(rows, 8))
             seen.append(len(packed))
-    assert seen == [0, 1]
+    assert seen == [0] * (least - 1) + [1]
+
+
+def test_the_product_of_onednn_has_the_gradients_of_a_linear_layer():
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((5, 7, 20), (11, 20), (11,))]
+
+    def made(linear):
+        """Return the product, its gradients and those of a penalty on these."""
+        out = linear(*inputs)
+        gradients = torch.autograd.grad(out.sin().sum(), inputs, create_graph=True)
+        return [out, *gradients, *torch.autograd.grad(sum(x.square().sum() for x in gradients), inputs)]
+
+    for ours, theirs in zip(made(Product.apply), made(torch.nn.functional.linear), strict=True):
+        assert_close(ours / theirs.abs().max(), theirs / theirs.abs().max(), ROUNDING, "by oneDNN")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("AMD EPYC", "float32"), ("Intel Xeon", "float32"), ("AMD EPYC", "float64")]
+)
+def test_training_multiplies_by_onednn_on_amd_and_computes_the_same(name, dtype, packed, monkeypatch):
+    policy, used, product = tiny_policy("llama", envs := text_envs(4), dtype=dtype), [], products.Product.apply
+    monkeypatch.setattr(products.Product, "apply", lambda *given: used.append(given) or product(*given))
+    rollout, made = collect(policy, envs), []
+    for processor in ("Intel Xeon", name):
+        on_processor(monkeypatch, processor)
+        monkeypatch.setattr(products, "WORTH_IT", 1)
+        policy.zero_grad()
+        log_probs = policy.evaluate(rollout)["log_probs"]
+        log_probs.sum().backward()
+        made.append([log_probs, *(weight.grad for weight in policy.parameters())])
+    linear = [part for part in policy.modules() if isinstance(part, torch.nn.Linear)]
+    forward = sum(any(weight is part.weight for part in linear) for _, weight, _ in used)
+    assert forward == (len(linear) if (name, dtype) == ("AMD EPYC", "float32") else 0), (
+        "a product per layer, in training"
+    )
+    for usual, other in zip(*made, strict=True):
+        most = usual.abs().max()
+        assert_close(other / most, usual / most, EXACT if dtype == "float64" else ROUNDING, "by oneDNN")
 
 
 @pytest.mark.parametrize(("slots", "pack_weights"), [(20, False), (1, True)])
-def test_nothing_is_packed_where_it_is_switched_off_or_steps_have_too_few_rows(slots, pack_weights, packed):
+def test_nothing_is_packed_where_it_is_switched_off_or_steps_have_too_few_rows(
+    slots, pack_weights, packed, monkeypatch
+):
     """The prompts of one slot have rows enough, but are read once: packing would cost more than it saves."""
+    on_processor(monkeypatch, "Intel Xeon")
     envs = text_envs(slots)
     policy = tiny_policy("llama", envs, dtype="float32", pack_weights=pack_weights)
     packed.clear()  # of the model's trial

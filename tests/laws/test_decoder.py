@@ -20,11 +20,11 @@ from transformers import LlamaForCausalLM, LlamaModel
 
 from rlenv.agents import LanguageModelPolicy
 from rlenv.agents.language import (
-    acting_copy,
     attention,
     cuda_graph,
     decoder,
     kv_cache,
+    products,
     reading,
     seats,
     shared_beginnings,
@@ -52,7 +52,7 @@ CASES = {
     "dialogues of mistral": case("mistral", world=talking),
     "an adapter": case(lora_rank=4),
     "an adapter of gpt2": case("gpt2", "float32", lora_rank=4),
-    "packed": case("llama", "float32", 20, patches=[(acting_copy, "LARGE", 1)]),
+    "packed": case("llama", "float32", 20, patches=[(products, "LARGE", 1)]),
     "eager": case("mistral", "float32", attention="eager"),
     "a forest": case("gpt2", merge_rows=False, env=HALVES, patches=[(reading, "WORTH_IT", 100.0)]),
     "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
