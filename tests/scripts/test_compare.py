@@ -71,13 +71,17 @@ def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(comp
     assert times(folder) == before
 
 
-def test_settings_and_a_share_of_the_memory_reach_every_run(tmp_path, monkeypatch):
-    planned = []
+def test_settings_and_a_share_of_the_memory_reach_every_run_and_from_a_run_there_is_no_warm_start(
+    compared, tmp_path, monkeypatch
+):
+    planned, model = [], compared[0] / "warm"
     passes = lambda config, together: planned.append(together) or 40  # noqa: E731
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.passes", passes)
-    few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
+    few = ["--model", model, "--verifier-arg", "digits=1", "--seeds", 1, "--log-dir", tmp_path / "run"]
     runs, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
-    assert all(run["settings"] == {"num_epochs": 3} and run["micro_batch_tokens"] == 40 for run in runs)
+    wanted = {"model": str(model), "sft_steps": 0, "episodes": 60_000, "group_size": 4}
+    wanted |= {"settings": {"num_epochs": 3}, "micro_batch_tokens": 40}
+    assert len(runs) == 2 and all(wanted.items() <= run.items() for run in runs)
     assert planned == [2, 2], "once for each agent, for no more than there are runs"
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
     [own], *_ = jobs_of(monkeypatch, *given, *few)
@@ -120,14 +124,6 @@ def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_core
     assert (len(runs), limit, threads) == (len(alone), 3, 2)
     assert all((run["timesteps"], run["stop_reward"]) == (1_000_000, 475.0) for run in runs)
     assert not any("sft" in name or "group" in name for run in runs for name in run)
-
-
-def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monkeypatch):
-    model = compared[0] / "warm"
-    few = ["--verifier-arg", "digits=1", "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    [run], *_ = jobs_of(monkeypatch, *few, "--model", model)
-    wanted = {"model": str(model), "sft_steps": 0, "episodes": 60_000, "group_size": 4}
-    assert wanted.items() <= run.items()
 
 
 def test_a_folder_is_extended_by_one_comparison_at_a_time_and_no_run_that_still_writes_is_deleted(

@@ -23,11 +23,9 @@ from rlenv.agents import AGENTS
 ROWS = r"""
 trian | 'did you mean' train
 train --verifier exact --verifier=arith | --verifier twice =0.5
-train --agent reinforce-base | reinforce-baseline
 train --agent-arg gamma=0.9 | gamma option
 train --agent ppo --agent-arg clip_range | KEY=VALUE
 train --verifier-arg digits={nested} | digits [[[[
-train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --env broken.py:Mine | broken.py:Mine division
 train --agent reinforce --baseline none | --baseline
@@ -115,7 +113,6 @@ play --watch | --watch policy
 play --stochastic | --stochastic --watch
 play {pole} | CartPole-v1 text
 export {pole} out | 'language model'
-export {text} out --adapter | adapter
 export {text} {text}/checkpoint/policy --overwrite | folder
 export {text} {text}/.. --overwrite | folder
 lab bandti | bandit

@@ -13,13 +13,12 @@ from inprocess import error_of, result_of, run
 from loaded import loaded
 from tiny_models import write_chat_model
 
+import rlenv
 from rlenv._scripts.config.arguments import build_agent
-from rlenv._scripts.evaluate import evaluate
 from rlenv._scripts.jobs import session
 from rlenv._scripts.jobs.job import TrainJob
 from rlenv._scripts.process import progress
 from rlenv._scripts.reports.history import read_run
-from rlenv._scripts.sft import sft
 from rlenv._scripts.train import train
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts import collector
@@ -147,19 +146,18 @@ def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
         assert int(first["length"].min()) > 0
 
 
-STAGES = {  # of GSM8K: a config, the command it is for, and what stands before its options
-    "evaluate": (evaluate, ["runs/gsm8k-sft"]),
-    "sft": (sft, []),
-    "grpo": (train, []),
+STAGES = {  # of GSM8K: a config, and the command it is for
+    "evaluate": ("rlenv evaluate", rlenv.EvaluateConfig),
+    "sft": ("rlenv sft", rlenv.SftConfig),
+    "grpo": ("rlenv train", rlenv.TrainConfig),
 }
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_of_gsm8k_is_read_and_all_of_them_pose_the_same_prompts(name):
-    command, before = STAGES[name]
+    command, config = STAGES[name]
     path = ROOT / "configs" / "gsm8k" / f"{name}.yaml"
-    assert f"rlenv {command.name} " in path.read_text(encoding="utf-8")
-    with command.make_context(command.name, [*before, "--config", str(path)]) as context:
-        posed = context.params["config"]
+    assert f"{command} " in path.read_text(encoding="utf-8")
+    posed = config.from_file(path)
     assert (posed.verifier, Path(posed.problems).name) == ("numeric", "gsm8k.jsonl")
     assert posed.chat and not posed.ask
