@@ -14,6 +14,7 @@ import pytest
 from diagonal import slow
 from inprocess import done, run
 from processes import MARK, eventually, new_mark, processes_of
+from refused import refusal
 from runs import SHARED, arguments, differences, everything
 
 import rlenv
@@ -188,8 +189,7 @@ def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_pat
         (tmp_path / name).touch()
     assert choose(tmp_path, False, "run", ExitStack()) == tmp_path
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(ValueError, match="exists"):
-        choose(tmp_path, False, "run", ExitStack())
+    refusal(lambda: choose(tmp_path, False, "run", ExitStack()), "exists")
 
 
 def test_runs_without_a_folder_that_start_together_have_one_each_and_one_that_fails_leaves_none(tmp_path, monkeypatch):
