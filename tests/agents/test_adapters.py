@@ -12,7 +12,7 @@ from functools import partial
 import peft
 import pytest
 import torch
-from agent_kinds import PASSES, fitting, is_taught, with_teacher
+from agent_kinds import PASSES, fitting, with_teacher
 from architectures import ARCHITECTURES
 from continued import everything, run
 from diagonal import slow
@@ -121,7 +121,7 @@ def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp
     for metrics in (first, second):
         assert all(math.isfinite(figure) for figure in metrics.values()), metrics
         assert metrics["train/grad_norm"] > 1e-3 and metrics["train/skipped_updates"] == 0
-    if is_taught(name):
+    if agent.needs_teacher:
         assert first["train/kl_teacher"] > 0.01, "the teacher is another policy, on a base of its own"
     moved = {key for key, weight in agent.policy.named_parameters() if not torch.equal(weight, before[key])}
     assert moved == {key for key in before if ".lora_" in key or key.startswith("critic.head")}

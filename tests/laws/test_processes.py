@@ -18,7 +18,7 @@ from functools import partial
 import cloudpickle
 import pytest
 import torch
-from agent_kinds import fitting, is_taught
+from agent_kinds import fitting
 from diagonal import diagonal, slow
 from dialogues import LETTERS, talking
 from fake_engine import FakeEngine
@@ -147,7 +147,7 @@ def replicas(name, options, together):
     cls = AGENTS[name]
     more = {"num_epochs": 2, "num_minibatches": 2} if issubclass(cls, PassesAgent) else {}
     more |= {"max_steps": T} if name == "dr-grpo" else {}
-    more |= fitting(name, options) | ({"estimator": "centred"} if is_taught(name) else {})
+    more |= fitting(name, options) | ({"estimator": "centred"} if cls.needs_teacher else {})
     rollout = some_cut_off(sample())
     if "mismatch" in options:
         moved = 0.3 * torch.sin(torch.arange(rollout.mask.numel())).view_as(rollout.mask)

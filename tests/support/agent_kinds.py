@@ -3,26 +3,20 @@
 import torch
 
 from rlenv.agents import AGENTS, Policy
-from rlenv.agents.algorithms._taught import Taught
 from rlenv.agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 
 
-def is_taught(name):
-    """Tell whether an agent needs a teacher, which takes the place of the policy that a KL anchor holds on to."""
-    return AGENTS[name].needs_teacher
-
-
 def fitting(name, settings):
     """Return the settings without those of the KL anchor, for an agent that has a teacher instead."""
     anchors = ("kl_coef", "kl_in", "kl_estimator", "kl_ratio")
-    return {key: value for key, value in settings.items() if not (is_taught(name) and key in anchors)}
+    return {key: value for key, value in settings.items() if not (AGENTS[name].needs_teacher and key in anchors)}
 
 
 def with_teacher(agent):
     """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
-    if isinstance(agent, Taught) and agent.anchor.reference is None:
+    if agent.needs_teacher and agent.anchor.reference is None:
         teacher = Policy.frozen_copy(agent.policy)  # whole, also on the base of an adapter, which would move with it
         with torch.no_grad():
             for weight in teacher.parameters():
