@@ -12,7 +12,7 @@ import pytest
 import torch
 from diagonal import diagonal
 from dialogues import calling, number_of, talking
-from engine_models import EPISODES, SETTINGS, answers, check_greedy, check_replayed, trained
+from engine_models import EPISODES, SETTINGS, answers, check_replayed, trained
 from fake_engine import FakeEngine
 from refused import refusal
 from tiny_models import move_adapter, tiny_model, tiny_policy
@@ -21,6 +21,7 @@ from rlenv import agents
 from rlenv.agents import EngineError, processes
 from rlenv.agents.engines.base import weights_of
 from rlenv.agents.policies.base import weights_digest
+from rlenv.agents.training.player import Player
 from rlenv.curriculum import Curriculum
 from rlenv.verifiers import Problem, Verdict, Verifier
 
@@ -147,9 +148,13 @@ def test_a_log_probability_above_0_by_rounding_is_0():
 
 
 def test_greedy_evaluation_is_that_of_our_own_decoder():
-    agent = made()
+    agent, played = made(), []
     trained(agent, 2)
-    check_greedy(agent, answers, EPISODES)
+    for player in (agent.player, Player(agent)):
+        agent.player = player
+        figures, rollout = agent.evaluate(answers(), EPISODES, seed=3)
+        played.append((figures, rollout.actions.where(rollout.mask, 0).tolist()))
+    assert played[0] == played[1]
 
 
 def test_several_processes_need_a_server(monkeypatch):

@@ -4,7 +4,6 @@ from dialogues import calling, check_played
 from tiny_models import PROMPTS, text_envs, tiny_model
 
 from rlenv import agents
-from rlenv.agents.training.player import Player
 
 EPISODES = 12
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
@@ -57,13 +56,3 @@ def check_replayed(agent, make, episodes, turns, calls, errors):
         assert rollout.extras["tool_calls"].sum() >= calls and rollout.extras["tool_errors"].sum() >= errors
     for row in rollout.split(1):
         check_played(row, make)
-
-
-def check_greedy(agent, envs, episodes):
-    """Evaluate with the agent's engine, then with its own decoder."""
-    played = []
-    for player in (agent.player, Player(agent)):
-        agent.player = player
-        figures, rollout = agent.evaluate(envs(), episodes, seed=3)
-        played.append((figures, rollout.actions.where(rollout.mask, 0).tolist()))
-    assert played[0] == played[1]
