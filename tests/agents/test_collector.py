@@ -43,11 +43,8 @@ class DictPolicy(CountingPolicy):
         return (obs["episode"][:, 0] + obs["t"]).long() % 3, torch.zeros(len(obs["t"])), None
 
 
+MINE = type("Mine", (gym.Wrapper,), {})  # without `state_dict`
 LONG = [3, 32, 33, 5, 64, 1, 65, 40, 130, 31] + [40] * 20  # around the sizes in which steps are stored
-
-
-class Mine(gym.Wrapper):
-    """A wrapper without `state_dict`."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +133,7 @@ def whole(obs):
     return torch.cat([obs["episode"], obs["t"][..., None].float()], -1)
 
 
-@pytest.mark.parametrize(("wrapper", "lost"), [(gym.wrappers.NormalizeReward, []), (Mine, ["Mine"])])
+@pytest.mark.parametrize(("wrapper", "lost"), [(gym.wrappers.NormalizeReward, []), (MINE, ["Mine"])])
 def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrapper, lost):
     collector = Collector(SyncVectorEnv([lambda: wrapper(gym.make("CartPole-v1"))] * 2), CPU)
     collector.state_dict()

@@ -92,25 +92,19 @@ def test_two_writers_that_are_killed_anywhere_leave_a_whole_folder(tmp_path):
     assert kills > 100
 
 
-@pytest.fixture
-def writer(tmp_path):
-    """Return another process that is in the middle of writing tmp_path/it until a byte comes, and where to send it."""
+def test_a_second_writer_is_told_and_harms_nothing(tmp_path):
+    """The first one is another process, which is in the middle of writing until a byte comes."""
     begun, go_on = os.pipe(), os.pipe()
     wait = lambda: os.write(begun[1], b".") and os.read(go_on[0], 1)  # noqa: E731
     child = forked(lambda: write_folder(tmp_path / "it", fill(2, wait)))
     os.read(begun[0], 1)
-    yield child, go_on[1]
-    for descriptor in (*begun, *go_on):
-        os.close(descriptor)
-
-
-def test_a_second_writer_is_told_and_harms_nothing(writer, tmp_path):
-    child, go_on = writer
     refusal(lambda: write_folder(tmp_path / "it", fill(1)), "another process is writing '", "it' at this moment")
-    os.write(go_on, b".")
+    os.write(go_on[1], b".")
     assert os.waitpid(child, 0)[1] == 0 and found(tmp_path) == 2
     write_folder(tmp_path / "it", fill(3))
     assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
+    for descriptor in (*begun, *go_on):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
