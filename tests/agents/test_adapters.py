@@ -18,7 +18,7 @@ from continued import everything, run
 from diagonal import slow
 from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
 from refused import refusal
-from tiny_models import ALPHABET, move_adapter, text_envs, tiny_model, tiny_policy
+from tiny_models import ALPHABET, move_adapter, text_envs, tiny_model, tiny_policy, write_model
 from transformers import AutoModelForCausalLM
 
 from rlenv.agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
@@ -47,13 +47,6 @@ def adapted(name="llama", envs=None, dtype="float64", trained=True, **kwargs):
 def policy_on(model, **kwargs):
     envs = few_envs()
     return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model, **kwargs)
-
-
-def base_folder(path, name="llama", seed=0, layers=2):
-    """Write a model with a tokenizer."""
-    tiny_model(name, VOCAB, seed, layers=layers).save_pretrained(path)
-    character_tokenizer(ALPHABET).save_pretrained(path)
-    return path
 
 
 def weights_at(model):
@@ -97,7 +90,7 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    return base_folder(tmp_path_factory.mktemp("base"), layers=1)
+    return write_model(tmp_path_factory.mktemp("base"))
 
 
 FAST = ("ppo", "distillation")  # passes and a critic; a teacher
@@ -133,7 +126,7 @@ def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp
 
 def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
     envs = few_envs()
-    agent = RLOO(base_folder(tmp_path / "base"), envs, policy_kwargs={"lora_rank": 4}, kl_coef=0.1, **SMALL)
+    agent = RLOO(write_model(tmp_path / "base", layers=2), envs, policy_kwargs={"lora_rank": 4}, kl_coef=0.1, **SMALL)
     agent.learn(total_episodes=8)
     agent.save(tmp_path / "agent")
     assert tensor_files(tmp_path / "agent") == {"policy/model/adapter_model.safetensors", "training.safetensors"}
@@ -144,7 +137,7 @@ def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "agent" / "policy" / "model", dtype=torch.float32)
     ids = torch.arange(VOCAB)[None]
     assert_close(read(ids).logits, again.policy.model(ids).logits, ROUNDING, "transformers' reading and ours")
-    base_folder(tmp_path / "base", seed=1)
+    write_model(tmp_path / "base", seed=1, layers=2)
     with pytest.raises(ValueError, match=r"the base model '.*base' is not the one that the adapter .* was trained on"):
         Agent.load(tmp_path / "agent", env=envs, device="cpu")
 
@@ -211,7 +204,7 @@ def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path
 @wrapped_by_peft
 @models
 def test_an_adapter_that_peft_wrote_is_read_and_a_model_that_it_adapted_is_trained_as_it_is(name, tmp_path):
-    base = base_folder(tmp_path / "base", name)
+    base = write_model(tmp_path / "base", name, layers=2)
     names = ["c_attn"] if name == "gpt2" else ["q_proj", "o_proj"]
     config = peft.LoraConfig(
         r=3, lora_alpha=5, target_modules=names, init_lora_weights=False, fan_in_fan_out=name == "gpt2"
@@ -270,7 +263,7 @@ def test_layers_with_the_names_of_experts_are_not_adapted():
 
 
 def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path):
-    policy = policy_on(base_folder(tmp_path / "base", layers=1), lora_rank=2)
+    policy = policy_on(write_model(tmp_path / "base"), lora_rank=2)
     for name, (happens, message) in UNFIT.items():
         policy.export(tmp_path / name, merge=False)
         happens(tmp_path / name)

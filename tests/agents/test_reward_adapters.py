@@ -3,10 +3,9 @@
 import json
 from functools import partial
 
-import pytest
 import torch
 from refused import refusal
-from tiny_models import ALPHABET, tiny_model
+from tiny_models import ALPHABET, tiny_model, write_model
 
 from rlenv.agents.training import reward_model
 from rlenv.agents.training.reward_model import Preferences, make_reward_model, rewards_of
@@ -17,15 +16,6 @@ TOKENIZER = character_tokenizer(ALPHABET)
 VOCAB, PAD = len(TOKENIZER), TOKENIZER.pad_token_id
 TEXTS = ["abc", "h", "gfedcba", "aabb"]
 ROWS = TOKENIZER(TEXTS)["input_ids"]
-
-
-@pytest.fixture
-def base(tmp_path):
-    """The folder of a language model."""
-    folder = tmp_path / "base"
-    tiny_model("llama", VOCAB).save_pretrained(folder)
-    TOKENIZER.save_pretrained(folder)
-    return folder
 
 
 def preferences(count, seed=0):
@@ -44,7 +34,8 @@ def rates_of_texts(model):
     return rewards_of(model, ROWS, PAD).tolist()
 
 
-def test_only_adapter_and_head_are_trained_and_learn_a_preference(base):
+def test_only_adapter_and_head_are_trained_and_learn_a_preference(tmp_path):
+    base = write_model(tmp_path)
     model, plain = (make_reward_model(base, VOCAB, 16, PAD, lora_rank=rank) for rank in (4, None))
     assert rates_of_texts(model) == rates_of_texts(plain), "B starts at 0"
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -54,8 +45,8 @@ def test_only_adapter_and_head_are_trained_and_learn_a_preference(base):
     assert reward_model.preference_figures(model, preferences(64, seed=1))["accuracy"] == 1.0
 
 
-def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_path):
-    folder = tmp_path / "judge"
+def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(tmp_path):
+    base, folder = write_model(tmp_path / "base"), tmp_path / "judge"
     reward_model.save_reward_model(make_reward_model(base, VOCAB, 16, PAD, lora_rank=4), folder)
     TOKENIZER.save_pretrained(folder)
     rated, trained = (lambda: RewardModel(folder, device="cpu"), lambda: make_reward_model(folder, VOCAB, 16, PAD))

@@ -54,6 +54,13 @@ def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=1, *
         return AutoModelForCausalLM.from_config(config(**shape)).eval()
 
 
+def write_model(folder, name="llama", seed=0, layers=1):
+    """Write a model with a tokenizer of its characters; return the folder."""
+    tiny_model(name, seed=seed, layers=layers).save_pretrained(folder)
+    character_tokenizer(ALPHABET).save_pretrained(folder)
+    return folder
+
+
 def write_chat_model(folder, context=CONTEXT):
     """Write a model of the Qwen kind, whose vocabulary is larger than its tokenizer's; return the tokenizer."""
     tokenizer = chatml()
