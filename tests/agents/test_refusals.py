@@ -426,7 +426,7 @@ FIGURES = [
     (infos_in_a_list, ("DictInfoToList", "list", "dictionary")),
     (slots_of_groups, ("group_size=4", "each slot has its own", "gym.make_vec")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
-    (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=MISTYPED), ("TextGen-v0': TextGen-v0 got", "'max_tokens'")),
+    (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=MISTYPED), ("'TextGen-v0': ", "has no setting 'max_tokens'")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=ONE_BY_ONE), ("columns ['prompt']", "f(prompts, completions")),
 ]
 WORLDS = [
