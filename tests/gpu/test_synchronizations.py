@@ -63,17 +63,12 @@ def of_update(agent, device, monkeypatch):
     return device.synchronizations - before, len(steps)
 
 
-def check(kinds, **most):
-    """Compare the counts with the largest allowed ones; a failure shows the lines that wait."""
-    for kind, limit in most.items():
-        assert kinds[kind].total() <= limit, (kind, kinds[kind])
-
-
 def test_grpo_on_text_waits_once_per_step_and_a_few_times_per_update(device, monkeypatch):
     """In a step once more for ends or restarts."""
     agent = trained("grpo")
     kinds = of_collecting(agent, device, monkeypatch, 24)
-    check(kinds, quiet=1, ends=2, both=3, reset=2, rollout=1)
+    for kind, most in {"quiet": 1, "ends": 2, "both": 3, "reset": 2, "rollout": 1}.items():
+        assert kinds[kind].total() <= most, (kind, kinds[kind])
     assert kinds["quiet"].total() == 1, "what is counted is there"
     found, steps = of_update(agent, device, monkeypatch)
     assert steps == 1 and found.total() <= 8, found
