@@ -3,46 +3,28 @@
 import itertools
 import json
 import math
-from dataclasses import replace
-from functools import partial
 
 import pytest
 from diagonal import slow
 from inprocess import result_of, run
 
 from rlenv import _benchmarks
-from rlenv._benchmarks import (
-    against_trl,
-    env,
-    floors,
-    generate,
-    gpu,
-    measure,
-    one_file,
-    peers,
-    record,
-    sb3,
-    update,
-    worlds,
-)
+from rlenv._benchmarks import against_trl, env, generate, gpu, measure, one_file, peers, record, sb3, update, worlds
+from rlenv._benchmarks.floors import product_speed
 from rlenv._benchmarks.measure import Case, measured
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch, tmp_path):
-    """Make every benchmark small, SmolLM2 included."""
+def small(monkeypatch):
+    """Make every benchmark small."""
     model = worlds.endless_model(15, 16, 1)
     monkeypatch.setattr(worlds, "_warm_model", lambda: model)
-    fast = partial(floors.product_speed, work=1e5)
-    jobs = {name: replace(job, groups=2, k=2, tokens=4, updates=4, steps=2) for name, job in against_trl.JOBS.items()}
     for module, values in {
         generate: {"acting_floor": lambda *sizes: 1.0, "TINY": {3: 1}},
         sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
         env: {"TOKENS": 3, "TEXTS": {2: 1}, "SUMS": (8, 1), "POLES": (1,)},
-        against_trl: {"product_speed": fast, "JOBS": jobs},
         one_file: {"GROUPS": 2, "K": 2, "UPDATES": 2},
-        update: {"product_speed": lambda model, **how: fast(model), "JOBS": jobs},
-        worlds: {"model_folder": lambda name: tmp_path / "chat"},
+        update: {"product_speed": lambda model, **how: product_speed(model, work=1e5)},
     }.items():
         for name, value in values.items():
             monkeypatch.setattr(module, name, value)
