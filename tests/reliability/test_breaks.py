@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from diagonal import slow
 from inprocess import done, run
 from processes import MARK, eventually, new_mark, processes_of
@@ -63,6 +64,7 @@ PLACES = {  # the run, the function that is decorated, how, and which of its cal
     "saving the best": ("text", files, "_sync_tree", at, 3),
     "saving the warm start": ("text", files, "_sync_tree", at, 1),
     "last evaluation": ("text", session, "run_evaluation", within, 4),
+    "update": ("pole", torch.optim.Adam, "step", at, 9),
     "later in training": ("pole", callbacks.BetweenSteps, "_on_step", at, 60),
     "saving": ("text", files, "_sync_tree", at, 4),
     "saving CartPole": ("pole", files, "_sync_tree", at, 3),
@@ -85,14 +87,16 @@ def kill(train, folder):
     assert not (folder / "result.json").exists()
 
 
-def fill_disk(train, folder):
+def fail_with(error, said, train, folder):
+    """Raise an error that ends the run with one line."""
+
     def fail():
-        raise OSError(errno.ENOSPC, "full")
+        raise error
 
     outcome = train(fail)
     assert outcome.exit_code == 1
-    last, where = outcome.stderr.splitlines()[-1], repr(str(folder / "checkpoint"))
-    assert last == f"Error: cannot read or write {where}: No space left on device; free some space"
+    where, last = repr(str(folder / "checkpoint")), outcome.stderr.splitlines()[-1]
+    assert last.startswith(said.format(where=where)) and outcome.stderr.count(said.partition("{")[0]) == 1
     assert f"--resume {folder}" in outcome.stderr
 
 
@@ -119,9 +123,13 @@ def send(number, times, train, folder):
 NUMBERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 ONCE = {number.name: partial(send, number, 1) for number in NUMBERS}
 TWICE = {f"{number.name} twice": partial(send, number, 2) for number in NUMBERS}
-BREAKS = {**ONCE, **TWICE, "kill": kill, "full disk": fill_disk}
+FULL = "Error: cannot read or write {where}: No space left on device; free some space"
+MEMORY = "Error: out of memory: lower --micro-batch-tokens (training)"
+BREAKS = {**ONCE, **TWICE, "kill": kill}
+BREAKS["full disk"] = partial(fail_with, OSError(errno.ENOSPC, "full"), FULL)
+BREAKS["out of memory"] = partial(fail_with, torch.OutOfMemoryError("CUDA out of memory"), MEMORY)
 FEW = [("evaluation", "SIGTERM"), ("training", "SIGINT twice"), ("saving CartPole", "kill")]
-FEW += [("tensors of CartPole", "full disk")]
+FEW += [("tensors of CartPole", "full disk"), ("update", "out of memory")]
 MANY = [*itertools.product(list(PLACES)[:7], [*ONCE, *TWICE]), *((place, "kill") for place in (*UNSAVED, "saving"))]
 MANY += [("later in training", "kill"), ("tensors", "full disk")]
 

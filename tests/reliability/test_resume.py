@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from inprocess import error_of, result_of
+from inprocess import done, error_of, result_of
 from inprocess import run as invoke
 from runs import arguments, differences, everything, scalars, table
 
@@ -18,15 +18,6 @@ from rlenv.agents.files import Lock
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import read_facts
 from rlenv.agents.training.supervised import WarmStart
-
-
-def done(*arguments):
-    return result_of(invoke(*arguments, "--json"))
-
-
-def refusal(*arguments):
-    return error_of(invoke(*arguments))
-
 
 UNCHANGEABLE = {  # the option, and what the run began with
     "--gamma": (0.5, "no --gamma"),
@@ -40,17 +31,17 @@ UNCHANGEABLE = {  # the option, and what the run began with
 
 def test_a_finished_run_says_how_to_go_on_and_what_may_not_change(pole_run):
     for more in ([], ["--episodes", 32], ["--episodes", 8]):
-        line = refusal("train", "--resume", pole_run, *more)
+        line = error_of(invoke("train", "--resume", pole_run, *more))
         assert f"'{pole_run}' is complete" in line and "pass --episodes above 32" in line
     for option, (value, begun) in UNCHANGEABLE.items():
-        line = refusal("train", "--resume", pole_run, "--episodes", 36, option, value)
+        line = error_of(invoke("train", "--resume", pole_run, "--episodes", 36, option, value))
         assert line.startswith(f"Error: {option} ") and "--episodes" in line
         assert "is not what the run began with" in line and f"({begun})" in line
 
 
 def test_a_finished_run_is_extended(pole_copy, tmp_path):
     """Until the last evaluation, an extended run is what a longer run would have been."""
-    result = done("train", "--resume", pole_copy, "--episodes", 40)
+    result = result_of(invoke("train", "--resume", pole_copy, "--episodes", 40, "--json"))
     assert (result["episodes"], result["updates"]) == (40, 10)
     long = tmp_path / "long"
     done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--episodes", 40, "--log-dir", long))
@@ -173,8 +164,8 @@ def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(tmp_pat
     small = ["--problems", tmp_path / "sums.json", "--epochs", 2, "--sft-batch-size", 4, "--save-every", 0]
     small += ["--max-new-tokens", 4, "--device", "cpu", "--log-dir"]
     straight = tmp_path / "straight"
-    whole, backward = done("sft", *small, straight), WarmStart._backward
-    line = refusal("train", "--resume", straight)
+    whole, backward = result_of(invoke("sft", *small, straight, "--json")), WarmStart._backward
+    line = error_of(invoke("train", "--resume", straight))
     assert "is a run of rlenv sft" in line and line.endswith(f"rlenv train --model {straight} --sft-steps 0")
     for stop in ("kill", "signal"):
         taken, half = [], tmp_path / stop
@@ -189,12 +180,13 @@ def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(tmp_pat
 
         monkeypatch.setattr(WarmStart, "_backward", stopped)
         assert invoke("sft", *small, half).exit_code == 130
-        assert refusal("sft", "--resume", half, "--epochs", 3).startswith("Error: --epochs 3 is not what the run began")
+        line = error_of(invoke("sft", "--resume", half, "--epochs", 3))
+        assert line.startswith("Error: --epochs 3 is not what the run began")
         before = len(taken)
-        again = done("sft", "--resume", half)
+        again = result_of(invoke("sft", "--resume", half, "--json"))
         assert len(taken) - before == whole["steps"] - 3
         assert {**whole, "seconds": 0, "run_dir": ""} == {**again, "seconds": 0, "run_dir": ""}
         digests = {weights_digest(Agent.load(path / "checkpoint", device="cpu").policy) for path in (straight, half)}
         assert len(digests) == 1, stop
         assert scalars(half) == scalars(straight), "no step of the loss twice"
-        assert "is complete" in refusal("sft", "--resume", half)
+        assert "is complete" in error_of(invoke("sft", "--resume", half))
