@@ -10,6 +10,7 @@ from inprocess import done, run
 from runs import edited
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv._scripts.reports.evaluation_figures import describe
 from rlenv._scripts.reports.problem_figures import of_attempts, with_intervals
 from rlenv.agents import Reinforce
 from rlenv.agents.files import seal
@@ -71,6 +72,15 @@ def test_figures_count_verdicts():
     uneven = [row(0, "1", True)] * 8 + [row(n, "1", False) for n in range(1, 5)]  # others of theirs failed
     low, high = with_intervals({}, uneven, range(5), 0)["success_interval"]
     assert low <= 8 / 12 <= high, "success_rate, which it is beside, is of episodes"
+
+
+def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts():
+    parts = [{"followed": 1.0, "instructions": 3.0}, {"followed": 2.0, "instructions": 2.0}]
+    rows = [row(n, None, False, parts=each) for n, each in enumerate(parts)]
+    figures = {"success_rate": 0.5, "mean_reward": 0.5, "mean_ep_length": 3.0, "episodes": 2, "split": "test"}
+    found = with_intervals(figures | {"deterministic": True}, rows, range(2), 0)
+    assert found["instruction_success"] == 3 / 5 and "instructions followed 0.600" in describe(found)
+    assert "instruction_success" not in with_intervals(figures, [each | {"parts": {}} for each in rows], range(2), 0)
 
 
 def test_an_interval_is_over_different_problems_however_often_each_was_asked():

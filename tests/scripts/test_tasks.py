@@ -9,8 +9,6 @@ from local_hub import serve_task
 from task_rows import rows_of
 from tiny_models import write_chat_model
 
-from rlenv._scripts.reports.evaluation_figures import describe
-from rlenv._scripts.reports.problem_figures import with_intervals
 from rlenv.tasks import TASKS
 from rlenv.verifiers.sandbox.run import unavailable
 
@@ -108,13 +106,3 @@ def test_a_model_is_evaluated_on_a_task_with_the_prompts_of_lm_eval(folder, monk
     copy = rows_of("gsm8k")["train"]  # names no split, and the model has not read it: all of it is asked
     (folder / "copy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in copy))
     assert result_of(run(*asked, "--problems", "copy.jsonl", "--json"))["episodes"] == len(copy)
-
-
-def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts():
-    judged = [{"status": "ok", "success": False, "problem": 0, "truncated": False}] * 2
-    parts = [{"followed": 1.0, "instructions": 3.0}, {"followed": 2.0, "instructions": 2.0}]
-    rows = [row | {"parts": each, "problem": n} for n, (row, each) in enumerate(zip(judged, parts, strict=True))]
-    figures = {"success_rate": 0.5, "mean_reward": 0.5, "mean_ep_length": 3.0, "episodes": 2, "split": "test"}
-    found = with_intervals(figures | {"deterministic": True}, rows, range(2), 0)
-    assert found["instruction_success"] == 3 / 5 and "instructions followed 0.600" in describe(found)
-    assert "instruction_success" not in with_intervals(figures, [row | {"parts": {}} for row in rows], range(2), 0)
