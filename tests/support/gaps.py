@@ -7,16 +7,15 @@ from identity_checks import plain_laws
 
 from rlenv.agents import Rollout
 
-GROUP = 4
+GROUP, JUNK = 4, 3
 
 
-def rollout_of(episodes, width=0, junk=3):
+def rollout_of(episodes, width=0):
     """Return a rollout with junk wherever nothing counts; without `positions` if no episode has a second turn.
 
     Args:
         episodes: each a list of turns, which are (reply, actions); the first reply is the prompt.
         width: of the contexts, L, if no episode needs more.
-        junk: a token.
     """
     contexts, places = [], []
     for turns in episodes:
@@ -28,8 +27,8 @@ def rollout_of(episodes, width=0, junk=3):
         contexts.append(context)
         places.append(at)
     steps = max(1, *map(len, places))
-    tokens = torch.full((len(episodes), max(width, *map(len, contexts))), junk)
-    positions, actions = torch.ones(len(episodes), steps, dtype=torch.int64), torch.full((len(episodes), steps), junk)
+    tokens = torch.full((len(episodes), max(width, *map(len, contexts))), JUNK)
+    positions, actions = torch.ones(len(episodes), steps, dtype=torch.int64), torch.full((len(episodes), steps), JUNK)
     for row, (context, at) in enumerate(zip(contexts, places, strict=True)):
         tokens[row, : len(context)] = torch.tensor(context)
         positions[row, : len(at)] = torch.tensor(at, dtype=torch.int64)

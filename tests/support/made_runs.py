@@ -34,14 +34,12 @@ CONTROL = {
     "time/iterations": AT,
     "time/episodes": 256 * AT,
     "time/total_timesteps": 1024 * AT,
-    "time/fps": flat(1000),
     "rollout/ep_rew_mean": line(20, 390, noise=5),
     "rollout/ep_len_mean": line(20, 390, noise=5),
     "rollout/reward_std": line(10, 40),
     "rollout/truncated_frac": line(0, 0.4),
     "train/entropy_loss": line(-0.69, -0.3),
     "train/learning_rate": flat(1e-3),
-    "train/logp_gap_max": flat(1e-6),
 }
 TEXT = CONTROL | {
     "rollout/ep_rew_mean": line(0.3, 0.9, noise=0.01),
