@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rlenv.agents import Rollout
+from rlenv.agents.language.products import Product, prefers_onednn
 
 from .measure import clock
 
@@ -14,7 +15,7 @@ ROWS = 256
 
 
 def product_speed(model: Any, rows: int = ROWS, work: float = 2e9) -> float:
-    """Return the operations per second of the faster of two plain products with weights as wide as the model's.
+    """Return the operations per second of the fastest way to a product with weights as wide as the model's.
 
     Args:
         model: whose width, type and device count.
@@ -25,11 +26,14 @@ def product_speed(model: Any, rows: int = ROWS, work: float = 2e9) -> float:
     x, weights, best = torch.randn(rows, width).to(like), torch.randn(3 * width, width).to(like), 0.0
     of_one = 2 * rows * weights.numel()
     repeats = max(int(work / of_one), 1)
+    ways = [lambda: x @ weights.mT, lambda: weights @ x.mT]  # the same product; threads divide it differently
+    if like.device.type == "cpu" and like.dtype is torch.float32 and prefers_onednn():
+        ways.append(lambda: Product.apply(x, weights, None))
     for _ in range(5):
-        for first, second in ((x, weights.mT), (weights, x.mT)):  # the same product; threads divide it differently
+        for product in ways:
             with clock() as seconds:
                 for _ in range(repeats):
-                    first @ second
+                    product()
             best = max(best, repeats * of_one / seconds())
     return best
 
