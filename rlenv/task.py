@@ -143,7 +143,7 @@ def _share(part: Any, parts: Any) -> tuple[int, int]:
 
 
 def drawing(render_mode: str | None, modes: Sequence[str], encoding: Encoding) -> Any:
-    """Return what draws episodes in the mode "rgb_array"; None in the other ones.
+    """Return the picture of episodes in the mode "rgb_array"; None in the other ones.
 
     Raises:
         ValueError: for a mode that is not one of these.

@@ -441,7 +441,7 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
 
 
 def returned(owner: Any, method: str, value: Any, kind: type[T], allowed: str, hint: str = "") -> T:
-    """Return what a method of a plugin has returned.
+    """Return the value that a method of a plugin has returned.
 
     Args:
         owner: of the method.

@@ -322,7 +322,7 @@ class LanguageModelPolicy(Policy):
         return reading.outputs(self.model, "logits", self.activation_checkpointing)
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        with fast_products(states.device, states.numel()):
+        with fast_products(states.device, states.dtype, states.numel()):
             return self.model.get_output_embeddings()(states) if self._reads_trunk else states
 
     # The tokenizer, the critic, and checkpoints.

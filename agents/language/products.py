@@ -46,7 +46,7 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep what the gradient needs."""
+        """Keep x and W for the gradients."""
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
@@ -63,7 +63,7 @@ class Product(torch.autograd.Function):
 
 
 class _Products(TorchFunctionMode):
-    """Linear layers multiply by `Product` where that is faster."""
+    """Linear layers in float32 multiply by `Product`."""
 
     @override
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -76,15 +76,16 @@ def _is_single(x: torch.Tensor) -> bool:
     return type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype is torch.float32 and x.device.type == "cpu"
 
 
-def fast_products(device: torch.device, numbers: int) -> AbstractContextManager[Any]:
+def fast_products(device: torch.device, dtype: torch.dtype, numbers: int) -> AbstractContextManager[Any]:
     """Return a context in which the linear layers of any model multiply by the library that is fastest here.
 
     Args:
         device: of the model.
+        dtype: of its weights.
         numbers: in the input of a layer.
     """
-    pays = device.type == "cpu" and numbers >= WORTH_IT and prefers_onednn() and can_pack(torch.float32)
-    return _Products() if pays else nullcontext()
+    pays = device.type == "cpu" and dtype is torch.float32 and numbers >= WORTH_IT
+    return _Products() if pays and prefers_onednn() and can_pack(dtype) else nullcontext()
 
 
 # Acting: with weights in the order in which the kernel reads them. A product of few rows with large weights spends most

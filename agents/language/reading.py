@@ -71,13 +71,13 @@ class Reading:
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)
             inputs = {"attention_mask": mask, "position_ids": self.positions}
 
-        config: Any = part.config
-        numbers = self.ids.numel() * config.get_text_config().hidden_size
+        model: Any = part  # of transformers
+        numbers = self.ids.numel() * model.config.get_text_config().hidden_size
 
         @contextmanager
         def attention() -> Iterator[None]:
             forest = nullcontext() if self.forest is None else attention_over(self.forest, part)
-            with without_cudnn(self.ids.device), fast_products(self.ids.device, numbers), forest:
+            with without_cudnn(self.ids.device), fast_products(self.ids.device, model.dtype, numbers), forest:
                 yield
 
         with attention(), recomputed_layers(part, attention) if recompute else nullcontext():
