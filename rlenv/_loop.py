@@ -125,15 +125,19 @@ def in_threads(work: Callable[[G], T], given: Sequence[G], most: int) -> Iterato
 
 
 def results(futures: Sequence[Future[T]], goes_on: Callable[[], bool]) -> list[T]:
-    """Return the results of futures once all are there.
+    """Return the results of futures once all are there, which may be made only when they are asked for.
 
     Raises:
         CancelledError: if `goes_on` returns False before.
     """
-    from concurrent.futures import CancelledError, wait
+    from concurrent.futures import CancelledError
 
     for future in futures:
-        while not (future.done() or wait([future], SOON).done):
+        while True:
+            with suppress(TimeoutError):
+                future.result(SOON)
+            if future.done():
+                break
             if not goes_on():
                 raise CancelledError("the wait was ended")
     return [future.result() for future in futures]

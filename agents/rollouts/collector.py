@@ -143,32 +143,30 @@ class Collector:
         obs, infos = slots.reset(starts, seed, progress, groups, self.goes_on)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
-        while record.unfinished:
-            seen = record.see(obs, starts)
-            asked = time.perf_counter()
-            try:
+        try:
+            while record.unfinished:
+                seen = record.see(obs, starts)
+                asked = time.perf_counter()
                 for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
                 acting += time.perf_counter() - asked
                 record.note_actions(actions, log_probs)
                 step = slots.step(for_env, actor.acting)
-            except CancelledError:
-                if self.goes_on():  # it is somebody else's
-                    raise
-                return None
-            record.add(step)
-            actor.appended, actor.waiting = step.appended, step.waiting
-            self.steps += step.taken
-            if on_step is not None:
-                local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
-                if not on_step(step.taken, local):
-                    return None
-            self._check_limit(record.count - record.ended_at)
-            over = record.to_restart(RESTART_SHARE) if slots.slots_finish else step.dones
-            obs, starts, infos = slots.restart(over, step)
-            if np.count_nonzero(starts):  # `any` takes four times as long
-                record.start(starts, infos)
-        rollout = record.rollout(self.goes_on)
-        if rollout is None:
+                record.add(step)
+                actor.appended, actor.waiting = step.appended, step.waiting
+                self.steps += step.taken
+                if on_step is not None:
+                    local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
+                    if not on_step(step.taken, local):
+                        return None
+                self._check_limit(record.count - record.ended_at)
+                over = record.to_restart(RESTART_SHARE) if slots.slots_finish else step.dones
+                obs, starts, infos = slots.restart(over, step)
+                if np.count_nonzero(starts):  # `any` takes four times as long
+                    record.start(starts, infos)
+            rollout = record.rollout(self.goes_on)
+        except CancelledError:
+            if self.goes_on():  # it is somebody else's
+                raise
             return None
         outcomes = record.outcomes
         if self.spell is not None:

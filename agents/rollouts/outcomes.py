@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from rlenv._loop import results
 from rlenv._status import ERROR, OK, number_of
 
 from ..rollout import COUNTS, PARTS
 
-SOON = 0.1  # seconds between two questions whether the wait for a verdict goes on
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
 
 
@@ -71,17 +72,14 @@ class Outcomes:
                 if each != "ok":
                     self.failure = f"{each}: {reason or each}"
 
-    def wait(self, goes_on: Callable[[], bool]) -> tuple[list[int], list[float]] | None:
+    def wait(self, goes_on: Callable[[], bool]) -> tuple[list[int], list[float]]:
         """Wait for the verdicts that come late; return the numbers of their episodes, and the rewards of these.
 
-        None if `goes_on` returns False meanwhile.
+        Raises:
+            CancelledError: if `goes_on` returns False meanwhile.
         """
         rewards = []
-        for number, future in self._late.items():
-            while not _comes(future):
-                if not goes_on():
-                    return None
-            outcome = future.result()
+        for number, outcome in zip(self._late, results([*self._late.values()], goes_on), strict=True):
             parts = {name: [part] for name, part in outcome["verdict"].items()}
             columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
             self.add(np.array([number]), np.array([0]), columns)
@@ -97,13 +95,6 @@ class Outcomes:
             self.status[bad & (self.status == OK)] = ERROR
             self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
         return rewards.where(finite[:, None], 0)
-
-
-def _comes(future: Future[Any]) -> bool:
-    """Tell whether a late verdict is there soon; a batch is judged only once a result is asked for."""
-    with suppress(TimeoutError):
-        future.result(SOON)
-    return future.done()
 
 
 def _as_numbers(values: np.ndarray) -> np.ndarray | None:

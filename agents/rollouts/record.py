@@ -162,11 +162,13 @@ class Record:
         if len(slots):
             self.ended_at = self.count
 
-    def rollout(self, goes_on: Callable[[], bool]) -> Rollout | None:
-        """Return the N episodes [N, T]; None if `goes_on` returns False while a verdict is late."""
-        judged = self.outcomes.wait(goes_on)
-        if judged is None:
-            return None
+    def rollout(self, goes_on: Callable[[], bool]) -> Rollout:
+        """Return the N episodes [N, T].
+
+        Raises:
+            CancelledError: if `goes_on` returns False while a verdict is late.
+        """
+        late, rewards = self.outcomes.wait(goes_on)
         lengths = self.lengths
         mask = to_device(np.arange(lengths.max()) < lengths[:, None], self.device)
         of_steps: dict[str, Any] = {
@@ -181,7 +183,6 @@ class Record:
             positions = seen["length"][:, None] + steps + appended.cumsum(1) - appended
         actions, log_probs, paid = (of_steps[name] for name in ("actions", "log_probs", "rewards"))
         paid, outcomes = paid.float(), self.outcomes
-        late, rewards = judged
         if late:
             rows = to_device(late, self.device)
             paid[rows, mask.sum(1)[rows] - 1] = to_device(rewards, self.device).to(paid.dtype)
