@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -191,21 +191,14 @@ def env_maker(
 
 
 @contextmanager
-def closed_on_error(env: Any) -> Iterator[Callable[[VectorEnv], VectorEnv]]:
-    """Yield a function that notes and returns a vector environment; after an error, all noted ones are closed.
-
-    Args:
-        env: as for `make_envs`. The user's own object stays open.
-    """
-    with ExitStack() as on_error:
-
-        def note(made: VectorEnv) -> VectorEnv:
-            if isinstance(env, str):
-                on_error.callback(made.close)
-            return made
-
-        yield note
-        on_error.pop_all()
+def closed_on_error(made: VectorEnv, env: Any) -> Iterator[None]:
+    """Close what `make_envs` made of an id after an error in this context; the user's own object stays open."""
+    try:
+        yield
+    except BaseException:
+        if isinstance(env, str):
+            made.close()
+        raise
 
 
 class MissingEnv(VectorEnv):

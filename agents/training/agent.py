@@ -242,8 +242,8 @@ class Agent(Loop):
         make, origin = env_maker(env, env_kwargs, self.policy, **offers)
         known = not isinstance(self.env, MissingEnv)
         slots = self.num_envs if known else min(self.usual("num_envs"), self.episodes_per_update)
-        with closed_on_error(env) as noted:
-            made = noted(make(num_envs=slots))
+        made = make(num_envs=slots)
+        with closed_on_error(made, env):
             check_spaces("set_env", self.env, made)
             self.policy.adopt_tokenizer(made.metadata)
             self.use_env(made)

@@ -107,9 +107,9 @@ class Loop(Algorithm):
         self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
         usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
         episodes = self.episodes_per_update or usual("episodes_per_update")
-        with closed_on_error(env) as noted:
-            slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
-            envs = noted(self.make_envs(num_envs=self.num_envs or slots))
+        slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
+        envs = self.make_envs(num_envs=self.num_envs or slots)
+        with closed_on_error(envs, env):
             self._use_policy(policy, envs)
             self.use_env(envs, group_size)
             if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
