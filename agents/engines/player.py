@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
@@ -34,7 +33,8 @@ from ..training.player import Part, Player
 from ..training.state import own_parts_of
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
-from .vllm import check_temperature, check_vllm
+from .server import ServerEngine
+from .vllm import VllmEngine, check_temperature, check_vllm
 
 NAMES = ("vllm",)
 CHECKED = 8  # episodes of each process that the guard evaluates
@@ -254,6 +254,7 @@ def open_engine(agent: Any) -> Engine:
     """Return the engine that an agent's settings name: an object, one in this process, or one at an address."""
     if isinstance(agent.engine, Engine):
         return agent.engine
-    module = import_module("rlenv.agents.engines." + ("vllm" if agent.engine_url is None else "server"))
-    made: Engine = module.open_engine(agent)
-    return made
+    arguments = agent.engine_kwargs or {}
+    if agent.engine_url is None:
+        return VllmEngine(agent.policy, **arguments)
+    return ServerEngine(agent.engine_url, agent.policy, **arguments)

@@ -11,9 +11,9 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,10 @@ from .vllm import keeps_adapter, sampling
 TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
 FOR_ADAPTERS = "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+GENERATE = "inference/v1/generate"
 LOADS = RELOAD, ADD_ADAPTER = "collective_rpc", "v1/load_lora_adapter"  # a server reads files for these
-INFO, CHOICES = {"weight_version": object}, {"choices": list}  # fields of answers
 AT_ONCE = 256  # requests that are sent before an answer comes
-Fields = Mapping[str, type]
 MOST_BYTES, MOST_PER_TOKEN = 2**18, 2**10  # of an answer
-
-
-def open_engine(agent: Any) -> Engine:
-    """Return the engine at the address in an agent's settings; ValueError: for arguments of the server itself."""
-    arguments = dict(agent.engine_kwargs or {})
-    if others := arguments.keys() - {"folder", "patience"}:
-        raise ValueError(f"engine argument {min(others)!r} is of vllm serve; with engine_url: folder or patience")
-    return ServerEngine(agent.engine_url, agent.policy, **arguments)
 
 
 class ServerEngine(Engine):
@@ -56,12 +47,17 @@ class ServerEngine(Engine):
         policy: of language; whether its vocabulary is a part of the model's counts.
         folder: that the server sees, too, for weights as files; None for a temporary one on this machine.
         patience: seconds for which an answer is waited for, and for which a server that is away is asked again.
+        others: none; they are arguments of the server itself.
 
     Raises:
-        ValueError: for an address or a patience that is none.
+        ValueError: for an address or a patience that is none, or other arguments.
     """
 
-    def __init__(self, url: str, policy: Any, folder: str | None = None, patience: float = 600.0) -> None:
+    def __init__(
+        self, url: str, policy: Any, folder: str | None = None, patience: float = 600.0, **others: Any
+    ) -> None:
+        if others:
+            raise ValueError(f"engine argument {min(others)!r} is of vllm serve; with engine_url: folder or patience")
         if not is_address(url):
             raise ValueError(
                 f"engine_url={url!r:.200} is not an address; write it as http://localhost:8000, a token into {TOKEN}"
@@ -80,7 +76,7 @@ class ServerEngine(Engine):
             with in_threads(lambda place: self._written(place, requests[place], count), range(count), AT_ONCE) as asked:
                 answers = results(asked, self.goes_on)
         except ConnectionError as error:
-            self._patiently("weight_info", needed=INFO)
+            self._patiently("weight_info")
             raise StaleEngineError(f"the engine at {self.url} was away ({first_line(error)})") from error
         for written, versions in answers:
             if versions != {self._version}:
@@ -91,18 +87,13 @@ class ServerEngine(Engine):
         """Return the answer to one of `count` requests, and the versions of the weights that it was written with."""
         params = sampling(request) | self._never
         asked = {"token_ids": request.context, "sampling_params": params, "cache_salt": self._version, **self._model}
-        answer = self._ask("inference/v1/generate", asked, CHOICES, MOST_BYTES + MOST_PER_TOKEN * request.most)
-        try:
-            (choice,) = answer["choices"]
+        answer = self._ask(GENERATE, asked, MOST_BYTES + MOST_PER_TOKEN * request.most)
+        needed = f"choices with token_ids, logprobs and weight_versions, in request {place + 1} of {count}"
+        with self._reading(GENERATE, needed):
+            (choice,) = answer.json()["choices"]
             versions = {span["version"] for span in choice["weight_versions"] or ()}
             said = (choice["logprobs"] or {}).get("content") or []
             return Written(place, choice["token_ids"], [each["logprob"] for each in said]), versions
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            lacks = "without one choice that has token_ids, logprobs and weight_versions"
-            raise EngineError(
-                f"the engine at {self.url} answered request {place + 1} of {count} {lacks} "
-                f"({type(error).__name__}: {printable(str(error))}); start it with: {START}"
-            ) from error
 
     @override
     def load(self, policy: Any) -> None:
@@ -117,7 +108,9 @@ class ServerEngine(Engine):
 
     def _begin(self) -> tuple[str, bool]:
         """Name the next version of the weights; return it, and whether the server had the version before it."""
-        known = self._patiently("weight_info", needed=INFO)["weight_version"] == self._version
+        answer = self._patiently("weight_info")
+        with self._reading("weight_info", "weight_version"):
+            known = answer.json()["weight_version"] == self._version
         version = uuid.uuid4().hex
         self._patiently("update_weight_version", {"new_version": version})
         return version, known
@@ -143,12 +136,12 @@ class ServerEngine(Engine):
 
     # HTTP.
 
-    def _patiently(self, path: str, body: Any = None, needed: Fields | None = None) -> dict[str, Any]:
+    def _patiently(self, path: str, body: Any = None) -> Response:
         """Return an answer; a server that is away is asked again, while there is patience and the training goes on."""
         until, wait = time.monotonic() + self.patience, 0.5
         while True:
             try:
-                return self._ask(path, body, needed)
+                return self._ask(path, body)
             except ConnectionError as error:
                 said, left = f"the engine at {self.url} is away ({first_line(error)})", until - time.monotonic()
                 if not self.goes_on():
@@ -160,10 +153,8 @@ class ServerEngine(Engine):
                 time.sleep(min(wait, left))
                 wait = min(2 * wait, 10.0)
 
-    def _ask(
-        self, path: str, body: Any = None, needed: Fields | None = None, most_bytes: int = MOST_BYTES
-    ) -> dict[str, Any]:
-        """Return the answer to one request, which has the needed fields of these types; {} if none is needed.
+    def _ask(self, path: str, body: Any = None, most_bytes: int = MOST_BYTES) -> Response:
+        """Return the answer to one request.
 
         Raises:
             ConnectionError: if the server is away.
@@ -172,23 +163,25 @@ class ServerEngine(Engine):
         url, headers = f"{self.url}/{path}", bearer(TOKEN)
         try:
             answer = ask(url, body, headers=headers, seconds=self.patience, most_bytes=most_bytes)
-            if not answer.is_success:
-                raise self._refusal(answer, path)
-            found = answer.json() if needed else {}
         except TimeoutError as error:
             raise EngineError(f"{self.url} took over {self.patience:g} s for /{path}; set a longer patience") from error
         except ValueError as error:
             raise EngineError(
                 f"the engine at {self.url}, asked for /{path}, {error}; start it with: {START}"
             ) from error
-        fields: dict[str, Any] = found if isinstance(found, dict) else {}
-        lacking = [
-            name for name, kind in (needed or {}).items() if not (name in fields and isinstance(fields[name], kind))
-        ]
-        if lacking:
-            what = f"answers without {' and '.join(lacking)} as its interface has them: {found!r:.100}"
-            raise EngineError(f"the engine at {self.url}, asked for /{path}, {what}; start it with: {START}")
-        return fields
+        if not answer.is_success:
+            raise self._refusal(answer, path)
+        return answer
+
+    @contextmanager
+    def _reading(self, path: str, needed: str) -> Iterator[None]:
+        """Turn what goes wrong while an answer is read into an `EngineError`."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            said = f"{type(error).__name__}: {printable(str(error))}"
+            what = f"answers without {needed} ({said})"
+            raise EngineError(f"the engine at {self.url}, asked for /{path}, {what}; start it with: {START}") from error
 
     def _refusal(self, answer: Response, path: str) -> EngineError:
         engine, said = f"the engine at {self.url}", ""

@@ -56,11 +56,6 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature={temperature:g} is not one that vllm takes; use {COLDEST:g} to {HOTTEST:g}")
 
 
-def open_engine(agent: Any) -> Engine:
-    """Return the engine of an agent's settings; raises the errors of `VllmEngine`."""
-    return VllmEngine(agent.policy, **(agent.engine_kwargs or {}))
-
-
 def library() -> Any:
     """Return vllm.
 
