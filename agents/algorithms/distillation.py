@@ -13,13 +13,14 @@ from rlenv._settings import setting
 from ..estimators import aggregation, baselines, clipping, kl, returns
 from ..rollout import Batch, Rollout
 from ..settings import by_settings
+from ..training.proximal import PassesAgent
 from ..training.teacher import Lesson
-from ._taught import Taught
+from .options import TaughtOptions
 
 SAMPLED, CENTRED = "sampled", "centred"
 
 
-class Distillation(Taught):
+class Distillation(PassesAgent, TaughtOptions):
     """On-policy distillation (Lu and Thinking Machines Lab 2025; Agarwal et al. 2023, "GKD", arXiv:2306.13649).
 
         A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
@@ -29,12 +30,17 @@ class Distillation(Taught):
     of L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: later steps are not
     summed, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
     later passes over a rollout, up to ρ_max. Rewards are logged; they, and `gamma`, count with `reward_coef` only.
-    Episodes without a verdict are left out, as by every agent.
+    Episodes without a verdict are left out, as by every agent. The teacher is a frozen policy, checked and saved as the
+    reference of the KL anchor. A loaded agent has the one that was saved with it, unless `load` is given another.
+
+    Raises:
+        ValueError: for a teacher with other tokens, a preset, or one that does not exist; from `learn`, without one.
     """
 
     name = "distillation"
     weights = staticmethod(aggregation.sequence_sum)
     advantages_stay = False  # A changes from pass to pass
+    needs_teacher = True
 
     estimator: Literal["sampled", "centred", "exact"] = setting(
         fixed=True,
@@ -58,7 +64,8 @@ class Distillation(Taught):
     )
     idle_settings = by_settings(
         lambda self: {
-            **super().idle_settings,
+            "with a teacher, which the KL anchor of this agent holds": ("kl_coef", "kl_estimator", "kl_in", "kl_ratio"),
+            "without teacher": () if self.teacher is not None else ("teacher_temperature",),
             "without reward_coef": () if self.reward_coef else ("normalize_rewards",),
             "with estimator='exact', which weighs no samples": ()
             if self._weighs_samples
