@@ -17,33 +17,10 @@ share the mean of their weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
-
-def _per_token(log_ratio: torch.Tensor) -> torch.Tensor:
-    return log_ratio
-
-
-def _per_sequence(log_ratio: torch.Tensor) -> torch.Tensor:
-    return log_ratio.sum(1, keepdim=True).expand(log_ratio.shape)
-
-
-def _truncated(log_ratio: torch.Tensor, low: float, high: float) -> torch.Tensor:
-    return log_ratio.clamp(low, high).exp()
-
-
-def _masked(log_ratio: torch.Tensor, low: float, high: float) -> torch.Tensor:
-    return log_ratio.exp().where((log_ratio >= low) & (log_ratio <= high), 0)
-
-
-MODES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., torch.Tensor]]] = {
-    "token-truncate": (_per_token, _truncated),
-    "token-mask": (_per_token, _masked),
-    "sequence-truncate": (_per_sequence, _truncated),
-    "sequence-mask": (_per_sequence, _masked),
-}
+MODES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
 def importance_weights(
@@ -73,9 +50,11 @@ def importance_weights(
         [N, T]; masked cells may hold anything.
     """
     log_ratio = (log_probs - acting_log_probs).detach().where(mask, 0)
-    level, bound = MODES[mode]
-    bounds = math.log(low) if low else -math.inf, math.inf if high is None else math.log(high)
-    return bound(level(log_ratio), *bounds)
+    if mode.startswith("sequence"):
+        log_ratio = log_ratio.sum(1, keepdim=True).expand(log_ratio.shape)
+    least, most = math.log(low) if low else -math.inf, math.inf if high is None else math.log(high)
+    bounded = log_ratio.clamp(least, most)
+    return bounded.exp() if mode.endswith("truncate") else log_ratio.exp().where(bounded == log_ratio, 0)
 
 
 def off_policy_mask(
