@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,18 +49,27 @@ class Actor(ABC):
         """
 
 
-@dataclass
 class PolicyActor(Actor):
-    """Acts with a policy's `act`, on tensors where the policy is."""
+    """Acts with a policy's `act`, on tensors where the policy is; arguments as for `Policy.make_actor`."""
 
-    policy: Any
-    state: Any
-    action_space: gym.Space
-    env_takes_tensors: bool
-    device: torch.device
-    deterministic: bool
-    generator: torch.Generator | None  # of random numbers, unless each episode has its own
-    draws: EpisodeDraws | None
+    def __init__(
+        self,
+        policy: Any,
+        obs: Any,
+        action_space: gym.Space,
+        device: torch.device,
+        deterministic: bool,
+        generator: torch.Generator | None,
+    ) -> None:
+        self.policy, self.action_space, self.device = policy, action_space, device
+        self.deterministic, self.generator = deterministic, generator
+        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        self.state, self.env_takes_tensors = policy.initial_state(len(first)), isinstance(first, torch.Tensor)
+        self.draws: EpisodeDraws | None = None  # in place of the generator
+        if policy.draws_by_episode and generator is not None and not deterministic:
+            from .draws import EpisodeDraws  # for such policies alone
+
+            self.draws = EpisodeDraws(generator, len(first))
 
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import gymnasium as gym
 import torch
@@ -19,9 +19,6 @@ from ..fsdp import local
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor, PolicyActor
 from .choosing import LOG_PROBS, Evaluated, Want
-
-if TYPE_CHECKING:
-    from .draws import EpisodeDraws
 
 State = Any
 MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
@@ -109,14 +106,7 @@ class Policy(nn.Module):
             deterministic: whether the likeliest actions are taken.
             generator: for sampling them otherwise.
         """
-        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        state, takes_tensors = self.initial_state(len(first)), isinstance(first, torch.Tensor)
-        draws: EpisodeDraws | None = None
-        if self.draws_by_episode and generator is not None and not deterministic:
-            from .draws import EpisodeDraws  # for such policies alone
-
-            draws = EpisodeDraws(generator, len(first))
-        return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, generator, draws)
+        return PolicyActor(self, obs, action_space, device, deterministic, generator)
 
     def distribution(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
