@@ -26,7 +26,6 @@ from .env_state import env_state, load_env_state
 from .envs import longest_episode
 from .record import Record
 
-RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
 ENDLESS = 100_000  # steps of each slot without an end, after which an environment without a limit is refused
 OnStep = Callable[[int, dict[str, Any]], bool]
 
@@ -158,8 +157,8 @@ class Collector:
                     local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
                     if not on_step(step.taken, local):
                         return None
-                self._check_limit(record.count - record.ended_at)
-                over = record.to_restart(RESTART_SHARE) if slots.slots_finish else step.dones
+                self._check_limit(record.without_end)
+                over = record.to_restart() if slots.slots_finish else step.dones
                 obs, starts, infos = slots.restart(over, step)
                 if np.count_nonzero(starts):  # `any` takes four times as long
                     record.start(starts, infos)

@@ -18,6 +18,8 @@ from .env_protocol import Step
 from .outcomes import Outcomes
 from .steps import Steps, to_single
 
+RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
+
 
 class Record:
     """The bookkeeping of one rollout: the episode that each slot plays, and the steps of all episodes.
@@ -35,8 +37,7 @@ class Record:
         episode: the number of each slot's episode, N unless it counts [B].
         counts: whether it counts, bool [B].
         column: how many actions it has had [B].
-        count: of the steps so far.
-        ended_at: the count at the last end of an episode.
+        without_end: steps since an episode ended.
         outcomes: of the episodes.
     """
 
@@ -45,7 +46,7 @@ class Record:
     ) -> None:
         self.num_episodes, self.device = num_episodes, device
         self.groups_span_slots, self.first_only = groups_span_slots, first_only
-        self.started = self.finished = self.count = self.ended_at = 0
+        self.started = self.finished = self.without_end = 0
         self.episode = np.full(num_slots, num_episodes)
         self.counts = np.zeros(num_slots, dtype=bool)
         self.column = np.zeros(num_slots, dtype=np.int64)
@@ -64,13 +65,13 @@ class Record:
         """Whether some of the N episodes still run or have not started."""
         return self.finished < self.num_episodes
 
-    def to_restart(self, share: float) -> np.ndarray:
-        """Return which finished slots start an episode that counts, bool [B]: none until they are a share of all."""
+    def to_restart(self) -> np.ndarray:
+        """Return which finished slots start an episode that counts, bool [B]; see `RESTART_SHARE`."""
         starts = np.zeros(len(self.episode), dtype=bool)
         if self.started >= self.num_episodes:
             return starts
         finished = np.flatnonzero(self.episode == self.num_episodes)
-        if len(finished) >= share * len(self.episode) or len(finished) == len(self.episode):
+        if len(finished) >= RESTART_SHARE * len(self.episode) or len(finished) == len(self.episode):
             starts[finished[: self.num_episodes - self.started]] = True
         return starts
 
@@ -119,7 +120,7 @@ class Record:
             if self.first_only:  # else the observations of all steps are kept, replies included
                 self.has_replies[self.episode[appended > 0]] = True
         self.column = self.column + (1 if step.waited is None else ~waited)
-        self.count += 1
+        self.without_end += 1
         if np.count_nonzero(step.dones):  # `any` takes four times as long
             self._finish(step)
 
@@ -160,7 +161,7 @@ class Record:
         self._assign(slots, self.num_episodes)
         self.finished += len(slots)
         if len(slots):
-            self.ended_at = self.count
+            self.without_end = 0
 
     def rollout(self, goes_on: Callable[[], bool]) -> Rollout:
         """Return the N episodes [N, T].
