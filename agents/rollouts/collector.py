@@ -139,7 +139,7 @@ class Collector:
         )
         starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_finish else slots.num_envs)
         seed, self._seed = self._seed, None
-        obs, infos = slots.reset(starts, seed, progress, groups, self.goes_on)
+        obs, infos = slots.reset(starts, seed, progress=progress, groups=groups, goes_on=self.goes_on)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         try:
@@ -151,7 +151,7 @@ class Collector:
                 record.note_actions(actions, log_probs)
                 step = slots.step(for_env, actor.acting)
                 record.add(step)
-                actor.appended, actor.waiting = step.appended, step.waiting
+                actor.appended, actor.waiting = step.appended, slots.waiting
                 self.steps += step.taken
                 if on_step is not None:
                     local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}

@@ -6,7 +6,7 @@ the next episode and when, where the last observation and the infos of an episod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, NamedTuple
@@ -80,7 +80,6 @@ class Step(NamedTuple):
         end_infos: of the episodes that ended.
         final_obs: last observations by slot, if `observations` may be of next episodes.
         waited: in which slots this step was not an action, bool [B]; None for none.
-        waiting: in which slots the coming step is not one, bool [B]; None for none.
         appended: how many tokens the environment appended to each context, int [B] on the CPU; 0 for none; None if the
             environment does not say.
         taken: the number of slots that took an action.
@@ -95,7 +94,6 @@ class Step(NamedTuple):
     end_infos: dict[str, Any]
     final_obs: Any
     waited: np.ndarray | None
-    waiting: np.ndarray | None
     appended: torch.Tensor | int | None
     taken: int
 
@@ -136,31 +134,23 @@ class EnvSlots:
         self,
         mask: np.ndarray,
         seed: int | None = None,
-        progress: Mapping[str, Any] | None = None,
-        groups: Sequence[int] | None = None,
-        goes_on: Callable[[], bool] | None = None,
         own: Mapping[str, Any] | None = None,
+        **offers: Any,
     ) -> tuple[Any, dict[str, Any]]:
         """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
 
         Args:
             mask: in which slots, bool [B]: in all of them unless `slots_finish`.
             seed: of the environment; None continues its generator.
-            progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
-            groups: numbers of groups to pose again, one episode each; None goes on in the stream.
-            goes_on: asked while replies are waited for, by environments that take it.
-            own: further options of the user's.
+            own: options of the user's.
+            offers: further options, for environments that take them (`EnvTraits.reset_options`); None is none.
 
         Raises:
             ValueError: if the infos are not a dictionary.
         """
         options: dict[str, Any] = {**(own or {}), **({} if mask.all() else {"reset_mask": mask})}
-        if progress is not None and "progress" in self.traits.reset_options:
-            options["progress"] = progress
-        if goes_on is not None and "goes_on" in self.traits.reset_options:
-            options["goes_on"] = goes_on
-        if groups is not None:
-            options["groups"] = groups
+        takes = self.traits.reset_options
+        options |= {name: offer for name, offer in offers.items() if offer is not None and name in takes}
         self.playing, self.waiting, self._restarting = mask, None, self._none
         obs, infos = self.env.reset(seed=seed, options=options or None)
         if not isinstance(infos, dict):
@@ -178,21 +168,28 @@ class EnvSlots:
             acting: which slots take theirs, bool [B]; None for all. The others wait for an action of theirs.
 
         Raises:
-            ValueError: if an episode ended without the verdict that it should have, or its last observation.
+            ValueError: if an episode ended without the verdict that it should have, or its last observation; if the
+                environment cannot step some of its slots.
         """
-        waited = self.waiting
-        if acting is None or np.array_equal(acting, self.playing if waited is None else self.playing & ~waited):
-            obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        else:
-            obs, rewards, terminated, truncated, infos = self._step_some(actions, acting)
-            waited = ~acting
+        env: Any = self.env
+        waited, some = self.waiting, {}
+        acts = self.playing if waited is None else self.playing & ~waited
+        if acting is not None and not np.array_equal(acting, acts):
+            if "acting" not in signature(env.step).parameters:
+                raise ValueError(
+                    f"an engine writes turns of unequal length, but step of {env!r} cannot step some of its slots: "
+                    "give it the argument acting, or leave the wrapper out"
+                )
+            waited, acts = ~acting, self.playing & acting
+            some = {"acting": acting}
+        obs, rewards, terminated, truncated, infos = env.step(actions, **some)
         end_infos = infos.get("final_info", infos)
         terminated, truncated, dones = self._ends(terminated, truncated, end_infos)
         appended = None
         if self.traits.replies_in_infos:
             self.waiting = infos.get("waiting")
             appended = torch.as_tensor(infos["appended"]) if "appended" in infos else 0
-        taken = int(np.count_nonzero(self.playing if waited is None else self.playing & ~waited))
+        taken = int(np.count_nonzero(acts))
         if np.count_nonzero(dones):  # `any` takes four times as long
             self._check_judged(dones, end_infos)
             self.playing = self.playing & ~dones
@@ -203,17 +200,7 @@ class EnvSlots:
                 "infos; add the last observations of episodes that are cut off, or use another mode"
             )
         ends = (dones, terminated, truncated)
-        return Step(obs, rewards, *ends, infos, end_infos, final_obs, waited, self.waiting, appended, taken)
-
-    def _step_some(self, actions: Any, acting: np.ndarray) -> tuple[Any, ...]:
-        env: Any = self.env
-        if "acting" not in signature(env.step).parameters:
-            raise ValueError(
-                f"an engine writes turns of unequal length, but step of {env!r} cannot step some of its slots: give it "
-                "the argument acting, or leave the wrapper out"
-            )
-        stepped: tuple[Any, ...] = env.step(actions, acting=acting)
-        return stepped
+        return Step(obs, rewards, *ends, infos, end_infos, final_obs, waited, appended, taken)
 
     def restart(self, slots: np.ndarray, step: Step) -> tuple[Any, np.ndarray, dict[str, Any]]:
         """Have finished slots play their next episode, which begins now or, if that takes a step, after that step.
