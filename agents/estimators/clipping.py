@@ -46,11 +46,8 @@ def is_clipped(
     most: float | None = None,
 ) -> torch.Tensor:
     """Return where the clipped surrogate has no gradient, bool [N, T]."""
-    log_ratio = log_probs - old_log_probs
-    above, below = log_ratio > math.log1p(high), log_ratio < math.log1p(-low)
-    if most is not None:
-        below = below | (log_ratio > math.log(most))
-    return (above & (advantages > 0)) | (below & (advantages < 0))
+    used = clipped_log_ratio(log_probs, old_log_probs, advantages, low, high, most)
+    return (used != log_probs - old_log_probs) & (advantages != 0)
 
 
 def clipped_log_ratio(
