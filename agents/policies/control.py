@@ -63,7 +63,7 @@ class ControlPolicy(Policy):
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
         normalize_observations: whether the network sees observations less their mean, divided by their standard
             deviation; see `NormalizedObservations`. For MlpPolicy.
-        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `held_sample`.
+        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `_held_sample`.
         act_in_numpy: whether a small MLP on the CPU acts without torch, with the same actions; see `numpy_actor.py`.
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
             `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
@@ -129,13 +129,12 @@ class ControlPolicy(Policy):
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
         if self.is_categorical:
             return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
-        distribution = self.net.get_distribution(obs)
+        distribution: Any = self.net.get_distribution(obs)
         held = None
         if deterministic:
             actions = distribution.mode()
         elif self.sde_sample_freq > 1:
-            kept = (self.net.log_std, state, episode_start, self.sde_sample_freq, generator)
-            actions, held = held_sample(distribution, *kept)
+            actions, held = self._held_sample(distribution, state, episode_start, generator)
         else:
             actions = _sample(distribution, generator)
         return actions, distribution.log_prob(actions), held
@@ -253,6 +252,32 @@ class ControlPolicy(Policy):
         load_weights(policy.net, folder / _WEIGHTS)
         return policy
 
+    def _held_sample(
+        self,
+        distribution: StateDependentNoiseDistribution,
+        held: HeldNoise | None,
+        episode_start: torch.Tensor,
+        generator: torch.Generator | None,
+    ) -> tuple[torch.Tensor, HeldNoise]:
+        """Return actions [B, A] with noise that is linear in the features of the observation, and the held noise.
+
+            a_t = μ(s_t) + θ^T φ(s_t)    θ ~ N(0, σ²), drawn every `sde_sample_freq` steps   (Raffin et al. 2021, eq. 4)
+
+        Given the observation alone, the actions have the distribution that is passed in: their log-probabilities are of
+        that, as in stable-baselines3. A matrix is kept at most to the end of an episode.
+        """
+        features, std = distribution._latent_sde, distribution.get_std(self.net.log_std)  # [B, F], [F, A]
+        drawn = torch.empty(len(features), *std.shape, dtype=std.dtype, device=std.device)
+        drawn = drawn.normal_(generator=generator) * std
+        matrices, ages = drawn, torch.zeros(len(features), dtype=torch.int64, device=std.device)
+        if held is not None:
+            keeps = ~episode_start.to(std.device) & (held.ages < self.sde_sample_freq)
+            matrices = torch.where(keeps[:, None, None], held.matrices, drawn)
+            ages = held.ages.where(keeps, 0)
+        noisy = distribution.distribution.mean + torch.einsum("bf,bfa->ba", features, matrices)
+        squash = distribution.bijector
+        return noisy if squash is None else squash.forward(noisy), HeldNoise(matrices, ages + 1)
+
     def _logits(self, obs: Obs) -> torch.Tensor:
         """Return logits [B, A] of discrete actions, without the checks of a distribution object."""
         features = BasePolicy.extract_features(self.net, obs, self.net.pi_features_extractor)
@@ -288,13 +313,6 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
     if 0 in action_space.shape:
         shape = f"action space {action_space} has shape {action_space.shape}"
         raise ValueError(f"{shape}, so there is nothing to choose; an action needs at least one number")
-    late = [part for part in seen if np.any(getattr(part, "start", 0))]
-    if late:
-        raise ValueError(f"observation space {late[0]} has start={late[0].start}; supported: start=0")
-    empty = [part for part in seen if isinstance(part, spaces.Box) and (not part.shape or 0 in part.shape)]
-    if empty:
-        shape = f"observation space {empty[0]} has shape {empty[0].shape}"
-        raise ValueError(f"{shape}; an observation needs at least one number in one dimension, such as shape (1,)")
     flat = [action_space, *(part for part in seen if isinstance(part, spaces.MultiDiscrete))]
     tables = [part for part in flat if not isinstance(part, spaces.Box) and len(part.shape or ()) > 1]
     if tables:
@@ -306,24 +324,26 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
     dotted = [key for key in observation_space if not key or "." in key] if name == "MultiInputPolicy" else []
     if dotted:
         raise ValueError(f"{name} cannot read the observation {dotted[0]!r}; give it a name without a dot")
-    if name == "CnnPolicy" and not is_channels_first(observation_space):
+    if name == "CnnPolicy" and not (
+        is_image_space(observation_space) and is_image_space_channels_first(observation_space)
+    ):
         raise ValueError(
             f"CnnPolicy needs uint8 images of 0 to 255 with channels first, Box[C, H, W], got {observation_space}; "
             "if channels are last, wrap it in stable-baselines3's VecTransposeImage; for others use MlpPolicy"
         )
-    small = [part for part in seen if name != "MlpPolicy" and is_image_space(part) and min(part.shape[1:]) < SMALLEST]
-    if small:
-        least = f"{name} reads images of at least {SMALLEST} x {SMALLEST} pixels with channels first, Box[C, H, W]"
-        raise ValueError(f"{least}, got {small[0]}; resize, transpose or flatten it")
+    for part in seen:
+        if np.any(getattr(part, "start", 0)):
+            raise ValueError(f"observation space {part} has start={part.start}; supported: start=0")
+        if isinstance(part, spaces.Box) and (not part.shape or 0 in part.shape):
+            shape = f"observation space {part} has shape {part.shape}"
+            raise ValueError(f"{shape}; an observation needs at least one number in one dimension, such as shape (1,)")
+        if name != "MlpPolicy" and is_image_space(part) and min(part.shape[1:]) < SMALLEST:
+            least = f"{name} reads images of at least {SMALLEST} x {SMALLEST} pixels with channels first, Box[C, H, W]"
+            raise ValueError(f"{least}, got {part}; resize, transpose or flatten it")
 
 
 def _names(kinds: tuple[type, ...]) -> str:
     return ", ".join(kind.__name__ for kind in kinds)
-
-
-def is_channels_first(space: spaces.Space) -> bool:
-    """Whether this is a space of images [C, H, W]."""
-    return is_image_space(space) and is_image_space_channels_first(space)
 
 
 def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
@@ -398,40 +418,3 @@ class HeldNoise(NamedTuple):
 
     matrices: torch.Tensor
     ages: torch.Tensor
-
-
-def held_sample(
-    distribution: StateDependentNoiseDistribution,
-    log_std: torch.Tensor,
-    held: HeldNoise | None,
-    episode_start: torch.Tensor,
-    sample_freq: int,
-    generator: torch.Generator | None,
-) -> tuple[torch.Tensor, HeldNoise]:
-    """Return actions [B, A] with noise that is linear in the features of the observation, and the held noise.
-
-        a_t = μ(s_t) + θ^T φ(s_t)        θ ~ N(0, σ²), drawn every `sample_freq` steps   (Raffin et al. 2021, eq. 4)
-
-    Given the observation alone, the actions have the distribution that is passed in: their log-probabilities are of
-    that, as in stable-baselines3.
-
-    Args:
-        distribution: of the actions, for the present observations.
-        log_std: log σ, the policy's parameter.
-        held: the noise that the last step returned; None at first.
-        episode_start: where a new episode begins, bool [B].
-        sample_freq: steps for which a matrix is kept, at most to the end of the episode.
-        generator: of the noise.
-    """
-    features = distribution._latent_sde  # [B, F]
-    std = distribution.get_std(log_std)  # [F, A]
-    drawn = torch.empty(len(features), *std.shape, dtype=std.dtype, device=std.device)
-    drawn = drawn.normal_(generator=generator) * std
-    matrices, ages = drawn, torch.zeros(len(features), dtype=torch.int64, device=std.device)
-    if held is not None:
-        keeps = ~episode_start.to(std.device) & (held.ages < sample_freq)
-        matrices = torch.where(keeps[:, None, None], held.matrices, drawn)
-        ages = held.ages.where(keeps, 0)
-    noisy = distribution.distribution.mean + torch.einsum("bf,bfa->ba", features, matrices)
-    squash = distribution.bijector
-    return noisy if squash is None else squash.forward(noisy), HeldNoise(matrices, ages + 1)
