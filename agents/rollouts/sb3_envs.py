@@ -17,7 +17,7 @@ from typing_extensions import override
 from ..rollout import map_obs
 from .env_protocol import EnvSlots, EnvTraits
 from .no_autoreset import InfosOfAnyKind
-from .slot_infos import slot_info
+from .slot_infos import SlotInfos, slot_info
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")
 
@@ -91,7 +91,8 @@ class AsVecEnv(VecEnv):
         masked = EnvTraits.of(env).finished_slots_may_step or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         self.slots = EnvSlots(env, skip_restarts=masked)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
-        self._begin(np.ones(self.num_envs, dtype=bool))
+        self._returns, self._started = np.zeros((2, self.num_envs))
+        self._lengths = np.zeros(self.num_envs, dtype=np.int64)
 
     @override
     def reset(self) -> Any:
@@ -115,10 +116,9 @@ class AsVecEnv(VecEnv):
         self._lengths += self.slots.playing
         step = self.slots.step(self._actions)
         obs, rewards = _arrays(step.observations), _arrays(step.rewards).astype(np.float32)
-        infos = [slot_info(step.infos, slot) for slot in range(self.num_envs)]
+        infos = [*SlotInfos(step.infos, step.dones)]
         ended = np.flatnonzero(step.dones)
         for slot in ended.tolist():
-            infos[slot] = slot_info(step.end_infos, slot)
             if "verdict_future" in infos[slot]:  # verdicts that come late are waited for here
                 outcome = dict(infos[slot].pop("verdict_future").result())
                 rewards[slot] = outcome.pop("reward")
@@ -145,9 +145,6 @@ class AsVecEnv(VecEnv):
 
     def _begin(self, slots: np.ndarray) -> None:
         """Begin the statistics of new episodes in these slots, bool [B]."""
-        if slots.all():
-            self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.int64)
-            self._started = np.zeros(self.num_envs)
         self._returns[slots], self._lengths[slots], self._started[slots] = 0.0, 0, time.perf_counter()
 
     @override
