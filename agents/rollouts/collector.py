@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
+from rlenv._loop import always
 from rlenv._status import STATUSES
 
 from ..policies import Policy
@@ -55,7 +55,7 @@ class Collector:
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.spell: Callable[[str], torch.Tensor] | None = None
-        self.goes_on: Callable[[], bool] = partial(bool, True)  # pickle takes no lambda
+        self.goes_on: Callable[[], bool] = always
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = self.steps = 0

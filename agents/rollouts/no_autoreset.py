@@ -44,14 +44,13 @@ class NoAutoresetVectorEnv(InfosOfAnyKind, SyncVectorEnv):
 
     Args:
         env_fns: functions that make the environments, one per slot.
-        copy: whether observations are copied before they are returned.
     """
 
     metadata: dict[str, Any]
     _observations: Any
 
-    def __init__(self, env_fns: Any, copy: bool = True) -> None:
-        super().__init__(env_fns, copy=copy, autoreset_mode=AutoresetMode.DISABLED)
+    def __init__(self, env_fns: Any) -> None:
+        super().__init__(env_fns, autoreset_mode=AutoresetMode.DISABLED)
         traits = {**self.metadata.get("traits", {}), "finished_slots_may_step": True}
         self.metadata = {**self.metadata, "traits": traits}
         # A slot that was never reset is finished, too; the first reset may leave it out.
@@ -71,8 +70,8 @@ class NoAutoresetVectorEnv(InfosOfAnyKind, SyncVectorEnv):
                 infos = self._add_info(infos, info, slot)
         self._autoreset_envs |= self._terminations | self._truncations
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
-        seen = deepcopy(self._observations) if self.copy else self._observations
-        return seen, self._rewards.copy(), self._terminations.copy(), self._truncations.copy(), infos
+        ends = self._terminations.copy(), self._truncations.copy()
+        return deepcopy(self._observations), self._rewards.copy(), *ends, infos
 
 
 class NoAutoresetCartPole(NoAutoresetVectorEnv):
