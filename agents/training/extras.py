@@ -62,11 +62,22 @@ def _evaluated(agent: Any, rollout: Rollout) -> Rollout:
         trained = in_passes(agent, lambda part: policy.evaluate(part)["log_probs"], rollout)
         rollout = replace(rollout, log_probs=trained).with_extras(acting_log_probs=rollout.log_probs)
     if agent.anchor.is_compared:
-        rollout = agent.anchor.add_kl_penalty(policy, rollout, lambda whole: micro_batches(agent, whole))
+        rollout = _with_reference(agent, rollout)
     for name in agent.extras:
         made = in_passes(agent, lambda part: PER_STEP[name](agent, part), rollout)  # noqa: B023
         rollout = rollout.with_extras(**{name: made})
     return _with_values(agent, rollout) if agent.uses_critic else rollout
+
+
+def _with_reference(agent: Any, rollout: Rollout) -> Rollout:
+    """Return a rollout with the reference's log-probabilities, and with rewards less β·KL if it is paid there."""
+    anchor = agent.anchor
+    theirs = in_passes(agent, lambda part: anchor.reference.evaluate(part)["log_probs"], rollout)
+    rollout = rollout.with_extras(ref_log_probs=theirs)
+    if agent.kl_in == "reward":
+        penalty = in_passes(agent, lambda part: anchor.penalty(agent.policy, part, part.log_probs), rollout)
+        rollout = replace(rollout, rewards=rollout.rewards - agent.kl_coef * penalty)
+    return rollout
 
 
 def _with_values(agent: Any, rollout: Rollout) -> Rollout:

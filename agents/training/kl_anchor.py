@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -16,8 +13,6 @@ from ..policies import Policy
 from ..policies.base import weights_digest
 from ..policies.choosing import Evaluated
 from ..rollout import Batch, Rollout
-
-Split = Callable[[Rollout], Iterable[Rollout]]
 
 
 class Anchor:
@@ -94,24 +89,6 @@ class Anchor:
         if self.reference is not None and self.is_frozen and weights_digest(self.reference) != self._digest:
             raise DivergedError("the weights of the KL reference have changed: it shares memory with what is trained")
 
-    @torch.no_grad()
-    def add_kl_penalty(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
-        """Return the rollout with the reference's log-probabilities, and with rewards less β·KL if it is paid there.
-
-        Args:
-            policy: the one that is trained.
-            rollout: freshly collected.
-            split: into the parts that are evaluated in one pass each.
-        """
-        reference = self.reference
-        assert reference is not None
-        ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
-        rollout = rollout.with_extras(ref_log_probs=ref_log_probs)
-        if self.settings.kl_in == "reward":
-            penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
-            rollout = replace(rollout, rewards=rollout.rewards - self.settings.kl_coef * penalty)
-        return rollout
-
     def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor, found: Evaluated) -> torch.Tensor:
         """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T].
 
@@ -131,7 +108,7 @@ class Anchor:
         `found` is what the policy evaluated already, "kl" included if `wants_kl`.
 
         Raises:
-            ValueError: for a rollout that has not been through `add_kl_penalty`.
+            ValueError: for a rollout without the log-probabilities of the reference.
         """
         if self.settings.kl_estimator == kl.EXACT:
             name = self.divergence
