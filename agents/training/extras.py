@@ -40,8 +40,7 @@ def check_extras(agent: Any) -> None:
 
 def with_extras(agent: Any, rollout: Rollout) -> Rollout:
     """Return a rollout with everything that is known before an update; all processes call this together."""
-    if agent.teaching is not None:
-        rollout = agent.teaching.hinted(rollout)
+    rollout = agent.anchor.hinted(rollout)
     policies = [each for each in (agent.policy, agent.anchor.reference) if each is not None]
     gather_weights(*policies)  # here, where no process is without rows
     own = rollout.select(processes.own_rows(agent.policy.costs(rollout)))

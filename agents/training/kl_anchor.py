@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from ..errors import DivergedError
 from ..estimators import kl
@@ -13,6 +14,7 @@ from ..policies import Policy
 from ..policies.base import weights_digest
 from ..policies.choosing import Evaluated
 from ..rollout import Batch, Rollout
+from ..rollouts.collector import Collector
 
 
 class Anchor:
@@ -27,16 +29,33 @@ class Anchor:
 
     Attributes:
         divergence: the divergence that "exact" computes, a name in `kl.DIVERGENCES`.
-        copy_of: makes the frozen copy of a policy.
         is_teacher: whether the reference is a teacher, which is kept for any β.
         is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it.
     """
 
+    divergence = "kl"
+    is_teacher = False
+    is_frozen = True
+
     def __init__(self, settings: Any) -> None:
         self.settings, self.reference = settings, None
-        self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
-        self.copy_of: Callable[[Any], Policy] = methodcaller("frozen_copy")
+
+    # What `teacher.Teaching` does in its own way.
+
+    def copy_of(self, policy: Policy) -> Policy:
+        """Return the frozen copy of a policy."""
+        return policy.frozen_copy()
+
+    def meet(self, env: VectorEnv, collector: Collector) -> None:
+        """Prepare for an environment, before anything is played in it."""
+
+    def hinted(self, rollout: Rollout) -> Rollout:
+        """Return a rollout with the reference's observations, if they differ from the policy's."""
+        return rollout
+
+    def follow(self) -> None:
+        """Move the reference before an update, if it follows the policy."""
 
     @property
     def is_compared(self) -> bool:

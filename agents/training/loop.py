@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from gymnasium import Env
@@ -60,9 +60,6 @@ from .start import StartWatch
 from .state import COUNTERS, moment_of
 from .update import take_steps
 
-if TYPE_CHECKING:
-    from .teacher import Teaching
-
 SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
 
 
@@ -71,8 +68,7 @@ class Loop(Algorithm):
 
     Attributes:
         policy: trained in place.
-        anchor: the KL anchor, with the frozen reference.
-        teaching: the part that learns from a teacher; None without one.
+        anchor: the KL anchor, with the frozen reference or the teacher.
         policy_optimizer: clips and applies gradients.
         reward_scale: of `normalize_rewards`.
         watchers: functions called with every prepared rollout, before its first optimizer step.
@@ -177,8 +173,7 @@ class Loop(Algorithm):
                 setattr(self, name, self._kept(name, getattr(self, name)))
         check_extras(self)
         self.policy_optimizer = PolicyOptimizer(self.policy)
-        self.teaching: Teaching | None = None if self.lesson is None else self.lesson.begun(self)
-        self.anchor = Anchor(self) if self.teaching is None else self.teaching.anchor
+        self.anchor = Anchor(self) if self.lesson is None else self.lesson.begun(self)
         self.reward_scale = RewardScale()
         self.watchers: list[Callable[[Batch], None]] = []
         processes.same_start(self.policy)
@@ -203,8 +198,7 @@ class Loop(Algorithm):
         self._set_fixed(group_size=size, num_envs=sum(processes.gather(env.num_envs)))
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
-        if self.teaching is not None:
-            self.teaching.meet(env, self.collector)
+        self.anchor.meet(env, self.collector)
 
     def usual(self, name: str, policy: Any = None, for_text: bool = False) -> Any:
         """Return the default of a setting: for the policy's size, else for its kind.
@@ -426,8 +420,7 @@ class Loop(Algorithm):
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         self.updating, began = True, time.perf_counter()
-        if self.teaching is not None:
-            self.teaching.follow()
+        self.anchor.follow()
         metrics, trained = take_steps(self, rollout)
         self.seconds["training"] += time.perf_counter() - began
         self.num_updates += 1

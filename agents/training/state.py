@@ -102,7 +102,7 @@ def parts_of(agent: Any) -> dict[str, Stateful]:
         "unwritten": DictState(agent.unwritten, "figures"),
         "extra": DictState(agent, "extra_state"),
         "optimizer": agent.policy_optimizer,
-        **({} if agent.teaching is None else {"teaching": agent.teaching}),
+        **({"teaching": agent.anchor} if agent.anchor.is_teacher else {}),
         **{f"carried/{name}": part for name, part in agent.carried.items()},
         **{f"learned/{name}": part for name, part in learned_by(agent).items()},
     }

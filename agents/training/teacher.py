@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from gymnasium.vector import VectorEnv
+from typing_extensions import override
 
 from rlenv._checks import SHOWN, first_line
 
@@ -59,12 +60,6 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
     return teacher.to(student.device).requires_grad_(False)
 
 
-def whole_copy(policy: Any) -> Policy:
-    """Return a frozen copy with each weight of the policy, including an adapter that changes nothing yet."""
-    copied: Policy = policy.on_the_same_base(True) if getattr(policy, "adapter", None) else policy.frozen_copy()
-    return copied
-
-
 @dataclass(frozen=True)
 class Lesson:
     """A lesson: the divergence that an agent learns from, and the weights that teach.
@@ -90,12 +85,12 @@ class Lesson:
     kl_estimator, kl_in, kl_ratio = kl.EXACT, "loss", "none"
 
     def begun(self, agent: Any) -> Teaching:
-        """Return the lesson of an agent that has its policy."""
+        """Return the KL anchor of an agent that has its policy."""
         return Teaching(agent, self)
 
 
-class Teaching:
-    """The teacher of an agent's policy: the reference of the KL anchor, which may be the policy's own mean.
+class Teaching(Anchor):
+    """The KL anchor of an agent with a teacher, which is its reference and may be the policy's own mean.
 
     Args:
         agent: with a policy.
@@ -103,37 +98,41 @@ class Teaching:
 
     Raises:
         ValueError: for hints to a policy that does not read text.
-
-    Attributes:
-        anchor: holds the teacher, and has the term of the loss.
     """
+
+    is_teacher = True
 
     def __init__(self, agent: Any, lesson: Lesson) -> None:
         self.agent, self.lesson = agent, lesson
         if lesson.hint_tokens and not hasattr(agent.policy, "hinted"):
             kind = type(agent.policy).__name__
             raise ValueError(f"{agent.name} needs a policy that reads text, not a {kind}: take rloo")
-        self.anchor = Anchor(lesson)
-        self.anchor.divergence, self.anchor.is_teacher = lesson.divergence or "kl", True
-        self.anchor.is_frozen = lesson.weights in ("given", "start")
-        if lesson.weights == "averaged":
-            self.anchor.copy_of = whole_copy
+        self.divergence, self.is_frozen = lesson.divergence or "kl", lesson.weights in ("given", "start")
+        super().__init__(lesson)
         if lesson.weights == "live":
-            self.anchor.reference = agent.policy
+            self.reference = agent.policy
         self._mean: MasterWeights | None = None
 
+    @override
+    def copy_of(self, policy: Any) -> Policy:
+        if self.lesson.weights == "averaged" and getattr(policy, "adapter", None):
+            copied: Policy = policy.on_the_same_base(True)  # with each weight, also of one that changes nothing yet
+            return copied
+        return super().copy_of(policy)
+
+    @override
     def meet(self, env: VectorEnv, collector: Collector) -> None:
         """Read the user's teacher, if it was not, and have the verdicts' feedback collected for hints."""
         agent = self.agent
-        if agent.teacher is not None and self.anchor.reference is None:
-            self.anchor.reference = frozen_teacher(agent.teacher, agent.policy, env, agent.teacher_temperature)
+        if agent.teacher is not None and self.reference is None:
+            self.reference = frozen_teacher(agent.teacher, agent.policy, env, agent.teacher_temperature)
         if self.lesson.hint_tokens:
             from ..language.hints import feedback_speller  # slow to import
 
             collector.spell = feedback_speller(env.metadata, self.lesson.hint_tokens)
 
+    @override
     def hinted(self, rollout: Rollout) -> Rollout:
-        """Return a rollout with the teacher's observations, if they differ from the policy's."""
         most = self.lesson.hint_tokens
         return self.agent.policy.hinted(rollout, self.agent.env.metadata, most) if most else rollout
 
@@ -141,22 +140,19 @@ class Teaching:
     def mean(self) -> MasterWeights:
         """The averaged weights, 16-bit ones in float32."""
         if self._mean is None:
-            self._mean = MasterWeights(self._teacher.parameters())
+            assert self.reference is not None
+            self._mean = MasterWeights(self.reference.parameters())
         return self._mean
 
-    @property
-    def _teacher(self) -> Policy:
-        assert self.anchor.reference is not None
-        return self.anchor.reference
-
+    @override
     @torch.no_grad()
     def follow(self) -> None:
-        """Move averaged weights, before an update: θ' ← θ' + rate (θ - θ')."""
-        if not self._averages:
+        """Move averaged weights: θ' ← θ' + rate (θ - θ')."""
+        if not self._averages or self.reference is None:
             return
         policy, trained = self.agent.policy, self.agent.policy_optimizer.weights
-        release_weights(policy, self._teacher)
-        kept = dict(self._teacher.named_parameters())
+        release_weights(policy, self.reference)
+        kept = dict(self.reference.named_parameters())
         for name, weight in policy.named_parameters():
             if weight.requires_grad:
                 (mean,), (present,) = self.mean.of([kept[name]]), trained.of([weight])
@@ -165,7 +161,7 @@ class Teaching:
 
     @property
     def _averages(self) -> bool:
-        return self.lesson.weights == "averaged" and self.anchor.reference is not None
+        return self.lesson.weights == "averaged" and self.reference is not None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the float32 copies of a mean; the rest of the reference is saved as it is."""

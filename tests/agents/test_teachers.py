@@ -172,7 +172,7 @@ def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     whole, first = made(), made()
     wanted = run(whole, 3)
     begun = run(first, 2)
-    teacher, weights = first.teaching, first.policy_optimizer.weights
+    teacher, weights = first.anchor, first.policy_optimizer.weights
     old = [mean.detach().clone() for mean in teacher.mean.masters]
     teacher.follow()
     for mean, before, present in zip(teacher.mean.masters, old, weights.masters, strict=True):
@@ -185,7 +185,7 @@ def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     again = Agent.load(tmp_path / "agent", env=text_envs(8, paying, group_size=4), continue_env=True, device="cpu")
     assert begun + run(again, 1) == wanted and wanted[-1]["train/taught_frac"] > 0
     assert everything(again) == everything(whole)
-    means = zip(again.teaching.mean.masters, whole.teaching.mean.masters, strict=True)
+    means = zip(again.anchor.mean.masters, whole.anchor.mean.masters, strict=True)
     assert all(torch.equal(*pair) for pair in means)
 
 
