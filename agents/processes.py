@@ -130,6 +130,12 @@ def own_seed(seed: int) -> int:
     return seed if is_main() else int(np.random.SeedSequence([seed, rank()]).generate_state(1)[0])
 
 
+def seed_generators(own: torch.Generator, common: torch.Generator, seed: int) -> None:
+    """Seed the generator of this process's sampling, and one that draws the same in all processes."""
+    own.manual_seed(own_seed(seed))
+    common.manual_seed(int(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0]))
+
+
 def check_episodes(episodes: int, group_size: int | None, count: int | None = None) -> int:
     """Return the episodes that each process collects per update.
 

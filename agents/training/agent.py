@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 
 from rlenv._checks import check_count
 
+from .. import processes
 from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
@@ -257,7 +258,7 @@ class Agent(Loop):
         """
         if seed is not None:
             self._set_fixed(seed=seed)
-            self.generators.seed(self.seed)
+            processes.seed_generators(self.generator, self.shuffle_generator, self.seed)
             self.collector.seed(seed_of(self.env, self.seed))
             self.moment = None
 

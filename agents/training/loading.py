@@ -131,7 +131,7 @@ def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own
     if own_seed or not own_process:
         del parts["actions"]
         if not own_seed:
-            agent.generators.actions.manual_seed(processes.own_seed(fresh))
+            agent.generator.manual_seed(processes.own_seed(fresh))
     if continue_env and (own_process or shares_stream(agent.env)):
         agent.collector.seed(fresh)  # for an environment that did not say where it stood
     else:

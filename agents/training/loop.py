@@ -48,7 +48,6 @@ from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
-from .generators import Generators
 from .health import FailureWatch
 from .kl_anchor import Anchor
 from .learned import learned_by, train_too
@@ -76,7 +75,9 @@ class Loop(Algorithm):
         collector: plays the episodes of `env`.
         make_envs: makes the environment, given `num_envs`.
         origin: the id it was made from, and its arguments.
-        generator: for sampling actions.
+        generator: for sampling actions, another one in each process.
+        shuffle_generator: for the order of mini-batches, the same in all processes. It is another one, since with
+            `staleness=1` one thread draws actions while another draws the order of an update.
         remaining: the progress that remains, 1 at the start and 0 at the end.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot stay finished play until the last episode of a rollout is over.
@@ -177,8 +178,9 @@ class Loop(Algorithm):
         self.reward_scale = RewardScale()
         self.watchers: list[Callable[[Batch], None]] = []
         processes.same_start(self.policy)
-        self.generators = Generators(self.policy.device, self.seed)
-        self.generator = self.generators.actions
+        device = self.policy.device
+        self.generator, self.shuffle_generator = torch.Generator(device), torch.Generator(device)
+        processes.seed_generators(self.generator, self.shuffle_generator, self.seed)
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         """Play in this environment from the next rollout on; `group_size` is the user's argument."""

@@ -55,7 +55,7 @@ class PassesAgent(Agent):
             if parts == 1:
                 yield batch
                 continue
-            order = torch.randperm(len(batch), generator=self.generators.order, device=batch.mask.device)
+            order = torch.randperm(len(batch), generator=self.shuffle_generator, device=batch.mask.device)
             for rows in order.tensor_split(parts):
                 part = batch.select(rows)
                 replies = {name: part.extras[name] * parts for name in ("reply_weights",) if name in part.extras}

@@ -97,7 +97,7 @@ class GeneratorState:
 def parts_of(agent: Any) -> dict[str, Stateful]:
     """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
     return {
-        "order": GeneratorState(agent.generators.order),
+        "order": GeneratorState(agent.shuffle_generator),
         "reward_scale": Attributes(agent.reward_scale.moments, "mean", "var", "count"),
         "unwritten": DictState(agent.unwritten, "figures"),
         "extra": DictState(agent, "extra_state"),
@@ -111,7 +111,7 @@ def parts_of(agent: Any) -> dict[str, Stateful]:
 def own_parts_of(agent: Any) -> dict[str, Stateful]:
     """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
     return {
-        "actions": GeneratorState(agent.generators.actions),
+        "actions": GeneratorState(agent.generator),
         "failures": Attributes(agent.failure_watch, "recent", "totals"),
         "start": Attributes(agent.start_watch, "warns", "looks", "episodes"),
         "metrics": DictState(agent, "last_metrics"),

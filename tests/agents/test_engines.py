@@ -224,12 +224,12 @@ def test_the_order_of_mini_batches_goes_on_where_a_rollout_written_ahead_is_drop
         if agent.num_updates == 2:
             agent.save(tmp_path / "saved")
             break
-    drawn = made(**AHEAD).generators.order
+    drawn = made(**AHEAD).shuffle_generator
     for _ in range(2):
         torch.randperm(EPISODES, generator=drawn)
     again = agents.GRPO.load(tmp_path / "saved", env=answers(), continue_env=True, engine=FakeEngine(agent.policy))
     for each in (agent, again):
-        assert torch.equal(each.generators.order.get_state(), drawn.get_state())
+        assert torch.equal(each.shuffle_generator.get_state(), drawn.get_state())
 
 
 def test_a_rollout_of_the_weights_before_trains_without_a_correction():
