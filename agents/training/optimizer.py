@@ -307,21 +307,15 @@ class Adam(torch.optim.Adam):
         super().load_state_dict({**state, "param_groups": groups})
 
 
-def half_precision(policy: nn.Module) -> str:
-    """Return the name of the 16-bit type of the trained weights, "" if all have more bits."""
-    found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in HALVES), "")
-    return str(found).removeprefix("torch.")
+def half_precision(policy: nn.Module) -> torch.dtype | None:
+    """Return the 16-bit type of the trained weights, None if all have more bits."""
+    return next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in HALVES), None)
 
 
-def warn_of_float16(policy: nn.Module, stacklevel: int = 4) -> None:
-    """Warn before training weights whose gradients underflow.
-
-    Args:
-        policy: about to be trained.
-        stacklevel: of the warning; by default it points to the caller of `learn`.
-    """
-    if half_precision(policy) == "float16":
+def warn_of_float16(policy: nn.Module) -> None:
+    """Warn before training weights whose gradients underflow; the warning points to the caller of `learn`."""
+    if half_precision(policy) is torch.float16:
         warnings.warn(
             "training in float16 loses gradients below 6e-8; use policy_kwargs dtype='bfloat16' or 'float32'",
-            stacklevel=stacklevel,
+            stacklevel=4,
         )

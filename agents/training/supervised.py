@@ -103,7 +103,7 @@ class WarmStart:
         self.learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
-        warn_of_float16(policy, stacklevel=4)
+        warn_of_float16(policy)
         self.max_grad_norm, self.optimizer = max_grad_norm, PolicyOptimizer(policy)
         self.losses: list[float] = []
 

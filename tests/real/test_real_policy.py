@@ -7,7 +7,7 @@ from pages import ROOT, run_page
 
 from rlenv.agents import LanguageModelPolicy, Reinforce
 from rlenv.agents.language import adapters
-from rlenv.agents.training.divergence import HALF_KL_TOLERANCE
+from rlenv.agents.training.update import HALF_KL_TOLERANCE
 
 TOLERANCE = 1e-4  # nats, in float32
 EPISODES = 16  # in 8 slots, which restart
