@@ -68,12 +68,9 @@ class Agent(Loop):
         Raises:
             ValueError: for observations of another form or shape than those of training.
         """
-        _check_form(self.env.single_observation_space, observation)
-        single = _is_single(self.env.single_observation_space, observation)
+        single = _check_observation(self.env.single_observation_space, observation, self.policy.obs_from_actions)
         device = self.generator.device
         obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
-        if not self.policy.obs_from_actions:
-            _check_shapes(self.env.single_observation_space, obs)
         slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         if episode_start is None:
             episode_start = np.full(slots, state is None)
@@ -283,30 +280,21 @@ class Agent(Loop):
         loading.set_parameters(self, given, exact_match)
 
 
-def _check_form(space: spaces.Space, observation: Any) -> None:
-    """Check that this is an array or a dictionary, as the space has it, and not the pair that `reset` returns."""
-    keys = list(space) if isinstance(space, spaces.Dict) else []
-    given = list(observation) if isinstance(observation, Mapping) else []
+def _check_observation(space: spaces.Space, observation: Any, any_shape: bool) -> bool:
+    """Check that this is what the space has, and not the pair that `reset` returns; tell whether it is a single one."""
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    given = dict(observation) if isinstance(observation, Mapping) else {"": observation}
     is_pair = isinstance(observation, tuple) and any(isinstance(part, Mapping) for part in observation)
-    if observation is None or is_pair or isinstance(observation, Mapping) != bool(keys) or {*keys} != {*given}:
-        got = f"a dictionary of {given}" if isinstance(observation, Mapping) else type(observation).__name__
-        allowed = f"a dictionary of {', '.join(map(repr, keys))}" if keys else f"an array of shape {space.shape}"
+    if observation is None or is_pair or given.keys() != parts.keys():
+        got = f"a dictionary of {list(given)}" if isinstance(observation, Mapping) else type(observation).__name__
+        keys = ", ".join(map(repr, filter(None, parts)))
+        allowed = f"a dictionary of {keys}" if keys else f"an array of shape {space.shape}"
         raise ValueError(f"predict: got {got}; allowed: {allowed}, the first of what env.reset and env.step return")
-
-
-def _is_single(space: spaces.Space, observation: Any) -> bool:
-    """Tell whether an observation comes without a batch dimension."""
-    if isinstance(space, spaces.Dict):
-        key, part = next(iter(space.spaces.items()))
-        return np.ndim(observation[key]) == len(part.shape or ())
-    return np.ndim(observation) == len(space.shape or ())
-
-
-def _check_shapes(space: spaces.Space, obs: Any) -> None:
-    """Check that each part of a batch of observations has the shape of the space."""
-    parts = space.spaces.items() if isinstance(space, spaces.Dict) else [("", space)]
-    for key, part in parts:
-        shape, wanted = tuple(np.shape(obs[key] if key else obs)[1:]), tuple(part.shape or ())
+    first = next(iter(parts))
+    single = np.ndim(given[first]) == len(parts[first].shape or ())
+    for key, part in () if any_shape else parts.items():
+        shape, wanted = tuple(np.shape(given[key])[not single :]), tuple(part.shape or ())
         if shape != wanted:
             name = f"the observation {key!r}" if key else "an observation"
             raise ValueError(f"predict: {name} has shape {shape}; allowed: {wanted}, or (N, ...) for N observations")
+    return single
