@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 from rlenv._setting import ANY
@@ -65,10 +64,3 @@ def kept_of(agent: Any) -> dict[str, Any]:
     classes = [vars(cls) for cls in type(agent).__mro__]
     named = [name for each in classes for name in (*each.get("_own_arguments", ()), *each.get("_own_settings", ()))]
     return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}
-
-
-def plain(value: Any) -> Any:
-    """Return a number of any library as Python's own, which JSON can hold; everything else as it is."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return value
-    return int(value) if isinstance(value, Integral) else float(value)

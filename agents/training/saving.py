@@ -44,7 +44,7 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
         "agent": vars(type(agent)).get("name"),  # None for a class of your own, which loads its checkpoints itself
         "policy_kind": agent.policy.kind,
         "spaces": {"observation": described(seen), "action": described(acted)},
-        "functions": functions_of(agent),
+        "functions": sorted(kept_of(agent).keys() - agent.settings.keys()),
         "settings": agent.settings,
         **agent.origin,
     }
@@ -123,11 +123,6 @@ def _is_checkpoint(path: Path) -> bool:
     with suppress(ValueError, TypeError):
         return (path / AGENT).is_file() or AGENT in read_table(path / MANIFEST).get("sha256", ())
     return False
-
-
-def functions_of(agent: Any) -> list[str]:
-    """Return the names of the settings that are functions."""
-    return sorted(name for name, value in kept_of(agent).items() if callable(value))
 
 
 def packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 from rlenv._settings import Converted, OrDefault, WithSettings, check_names, setting
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..settings import kept_of, plain
+from ..settings import kept_of
 
 if TYPE_CHECKING:
     import torch
@@ -319,8 +319,8 @@ class AgentSettings(WithSettings):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that a checkpoint keeps, without functions such as a learning rate: `saving.functions_of`."""
-        return {name: plain(value) for name, value in kept_of(self).items() if not callable(value)}
+        """The settings that a checkpoint keeps, without functions such as a learning rate, whose names it has."""
+        return {name: value for name, value in kept_of(self).items() if not callable(value)}
 
     @property
     def mismatch_mode(self) -> str | None:
