@@ -58,10 +58,8 @@ def load(
             raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
         state = saved.training(copied=processes.size() == 1)
         with reading(saved.path):
-            check_names(known.__name__, saved.facts["settings"], signature(known).parameters)
-        if foreign := sorted(name for name in saved.facts["settings"] if not is_kept(known, name)):
-            named = ", ".join(foreign)
-            raise ValueError(f"{str(saved.path)!r} is damaged: {named} is not a setting that a checkpoint keeps")
+            kept = [name for name in signature(known).parameters if is_kept(known, name)]
+            check_names(known.__name__, saved.facts["settings"], kept)
         agent = known(saved.policy, device=device, **_arguments(saved, env, trust, settings))
         _restore(agent, saved, state, env is None, continue_env, settings)
         return agent
