@@ -276,8 +276,19 @@ def episodes(
 
 def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
     """Return the direction in which the agent's loss moves the logits of its policy's table [P, S, V]."""
+    return ascent(agent, checked_loss(agent, agent.loss(prepared))[0])
+
+
+def ascent(agent: Agent, loss: torch.Tensor) -> torch.Tensor:
+    """Return the direction in which a loss moves the logits of the policy's table [P, S, V]; 0 without a gradient."""
     agent.policy.zero_grad(set_to_none=True)
-    checked_loss(agent, agent.loss(prepared))[0].backward()
+    if loss.requires_grad:
+        loss.backward()
+    return direction(agent)
+
+
+def direction(agent: Agent) -> torch.Tensor:
+    """Return the direction of the step that the present gradient makes [P, S, V]."""
     logits = agent.policy.get_parameter("logits")
     return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad
 

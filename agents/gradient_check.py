@@ -164,14 +164,10 @@ def _scales(mean: torch.Tensor, true: torch.Tensor) -> tuple[float, ...]:
     return tuple(scales.tolist()) if len(true) > 1 and float(off) <= TOLERANCE * float(true.norm()) else ()
 
 
-def _check_count(rollouts: int) -> None:
+def _check_count(rollouts: float) -> None:
     if rollouts > MOST_ROLLOUTS:
-        raise _too_many()
-
-
-def _too_many() -> ValueError:
-    hint = "take fewer episodes, tokens or steps; with dynamic sampling, fewer max_rounds"
-    return ValueError(f"there are more than {MOST_ROLLOUTS} rollouts: {hint}")
+        hint = "take fewer episodes, tokens or steps; with dynamic sampling, fewer max_rounds"
+        raise ValueError(f"there are more than {MOST_ROLLOUTS} rollouts: {hint}")
 
 
 def check_gradient(
@@ -232,9 +228,8 @@ def check_gradient(
     update = check_update(agent, found.kept)
     discount = "" if again else _discount(case, agent.gamma)
     causes = () if check.error <= TOLERANCE else _causes(agent, found.kept)
-    check = replace(check, causes=causes, discount=discount, update=update)
     checked, unchecked = _coverage(agent, rewards is None, discount, update)
-    return replace(check, checked=checked, unchecked=unchecked)
+    return replace(check, causes=causes, discount=discount, update=update, checked=checked, unchecked=unchecked)
 
 
 @dataclass(frozen=True)
@@ -300,7 +295,7 @@ def _size(world: World | None, episodes: int | None, group_size: int) -> tuple[W
     digits = math.log(most) + TOLERANCE  # a power may be too long for memory
     fitting = [size for size in sizes if size[1] * math.log(len(size[0].completions)) <= digits]
     if not fitting and most == MOST_ROLLOUTS:
-        raise _too_many()
+        _check_count(math.inf)
     return fitting[0] if fitting else sizes[-1]
 
 

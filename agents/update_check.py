@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .estimators import clipping, gates
-from .exact import gradient, without_draws
+from .exact import ascent, direction, gradient, without_draws
 from .policies.choosing import LOG_PROBS
 from .rollout import Batch, Rollout
 from .training.agent import Agent
@@ -24,7 +24,7 @@ from .training.algorithm import Algorithm
 from .training.proximal import ProximalAgent
 from .training.update import backward, may_be_idle
 
-USUAL_RANGE = (0.2, 0.2)  # of agents without a clip range
+USUAL_BOUNDS = (0.2, 0.2, None)  # of agents without a clip range
 TOLERANCE = 1e-6
 ALL, SOME, NONE, UNSEEN = "all", "some", "none", "unseen"
 
@@ -81,14 +81,14 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
         rollouts: of the policy as it is, in float64.
     """
     agent = without_draws(agent)
-    parts = [_Parts.of(agent, rollout) for rollout in rollouts]
-    steps = max(part.steps for part in parts)
+    counts, faults_of_parts = zip(*(_look_at_parts(agent, rollout) for rollout in rollouts), strict=True)
+    steps = max(counts)
     both = [one for rollout in rollouts for one in (rollout, _first_group_unpaid(rollout))]
     own = [_Steps.of(agent, rollout, steps) for rollout in both]
     ratios = [_Ratios.of(agent, rollout, seed) for seed, rollout in enumerate(rollouts)]
     clipped = [sum(counts) for counts in zip(*(each.clipped for each in ratios), strict=True)]
     others = [sum(counts) for counts in zip(*(each.others for each in ratios), strict=True)]
-    faults = [part.fault for part in parts if part.fault][:1]
+    faults = [fault for fault in faults_of_parts if fault][:1]
     faults += ["wrong claim: advantages_stay, but rows with A = 0 have a gradient"] * any(one.is_wrong for one in own)
     faults += ["later steps forget the policy before the update: the old log-probabilities change"] * any(
         one.forgets for one in own
@@ -96,7 +96,7 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
     stops = _how_many(*clipped), _how_many(*others)
     if steps > 1:
         faults += _fault_of_clips(*stops, isinstance(agent, ProximalAgent))
-    low, high = _range_of(agent)
+    low, high, _ = _bounds_of(agent)
     has_term = any(each.has_term for each in ratios)
     return UpdateCheck(
         rollouts=len(rollouts),
@@ -136,9 +136,9 @@ def _fault_of_clips(clipped: str, others: str, is_proximal: bool) -> list[str]:
     return []
 
 
-def _range_of(agent: Any) -> tuple[float, float]:
-    """Return how far the ratio may fall and rise."""
-    return agent.bounds[:2] if isinstance(agent, ProximalAgent) else USUAL_RANGE
+def _bounds_of(agent: Any) -> tuple[float, float, float | None]:
+    """Return how far the ratio may fall and rise, and as what it counts at most in bad steps."""
+    return agent.bounds if isinstance(agent, ProximalAgent) else USUAL_BOUNDS
 
 
 @contextmanager
@@ -162,27 +162,20 @@ def _ratio(log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
 # The parts of all passes, at unchanged parameters.
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Whether the mean over the batches of an update is the gradient of the whole rollout, which it is in one pass."""
-
-    steps: int
-    fault: str
-
-    @classmethod
-    def of(cls, agent: Agent, rollout: Rollout) -> _Parts:
-        agent = copy.deepcopy(agent)
-        prepared = agent.prepare(rollout)
-        labels = torch.arange(len(prepared), dtype=torch.float64)
-        batches = list(agent.batches(replace(prepared, success=labels)))  # a number that stays with its episode
-        whole = gradient(agent, prepared)
-        mean = sum((gradient(agent, batch) for batch in batches), torch.zeros_like(whole)) / len(batches)
-        counted = torch.zeros_like(labels)
-        for batch in batches:
-            counted.index_add_(0, batch.success.long(), batch.weights.where(batch.learnable, 0).sum(1))
-        due = prepared.weights.where(prepared.learnable, 0).sum(1)
-        shares = counted[due > 0] / due[due > 0] / len(batches)
-        return cls(len(batches), _fault_of_shares(shares, len(batches)) or _fault_of_mean(mean, whole))
+def _look_at_parts(agent: Agent, rollout: Rollout) -> tuple[int, str]:
+    """Return the steps of an update, and the fault if their mean is not the gradient of the whole rollout, or ""."""
+    agent = copy.deepcopy(agent)
+    prepared = agent.prepare(rollout)
+    labels = torch.arange(len(prepared), dtype=torch.float64)
+    batches = list(agent.batches(replace(prepared, success=labels)))  # a number that stays with its episode
+    whole = gradient(agent, prepared)
+    mean = sum((gradient(agent, batch) for batch in batches), torch.zeros_like(whole)) / len(batches)
+    counted = torch.zeros_like(labels)
+    for batch in batches:
+        counted.index_add_(0, batch.success.long(), batch.weights.where(batch.learnable, 0).sum(1))
+    due = prepared.weights.where(prepared.learnable, 0).sum(1)
+    shares = counted[due > 0] / due[due > 0] / len(batches)
+    return len(batches), _fault_of_shares(shares, len(batches)) or _fault_of_mean(mean, whole)
 
 
 def _fault_of_shares(shares: torch.Tensor, steps: int) -> str:
@@ -243,13 +236,13 @@ class _Steps:
             moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()
         if len(moved):
             self.lowest, self.highest = min(self.lowest, float(moved.min())), max(self.highest, float(moved.max()))
-        with _with_surrogate(agent, partial(_clipped_ratio, *_range_of(agent))) as loss:
-            wanted = _ascent(agent, loss(batch)[0])
+        with _with_surrogate(agent, partial(_clipped_ratio, *_bounds_of(agent)[:2])) as loss:
+            wanted = ascent(agent, loss(batch)[0])
         if may_be_idle(agent):
             further = _with_ratio(batch, torch.full_like(batch.log_probs, 1.1))  # rows that no step has moved, too
             self.is_wrong |= any(_skips(agent, one) for one in (batch, further)[: 1 + self.several])
         backward(agent, batch)
-        self.off += float((_moved_by(agent) - wanted).square().sum())
+        self.off += float((direction(agent) - wanted).square().sum())
         self.size += float(wanted.square().sum())
 
 
@@ -258,22 +251,9 @@ def _skips(agent: Any, batch: Batch) -> bool:
     chosen, found = agent.skip_idle_rows, []
     for agent.skip_idle_rows in (True, False):
         backward(agent, batch)
-        found.append(_moved_by(agent))
+        found.append(direction(agent))
     agent.skip_idle_rows = chosen
     return float((found[0] - found[1]).norm()) > TOLERANCE * float(found[1].norm())
-
-
-def _moved_by(agent: Agent) -> torch.Tensor:
-    """Return the direction of the step that the gradient makes [P, S, V]."""
-    logits = agent.policy.get_parameter("logits")
-    return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad.clone()
-
-
-def _ascent(agent: Agent, loss: torch.Tensor) -> torch.Tensor:
-    logits = agent.policy.get_parameter("logits")
-    if not loss.requires_grad:
-        return torch.zeros_like(logits)
-    return -torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)[0]
 
 
 # Ratios that are set: the policy stays, and the old log-probabilities are made to differ from its own.
@@ -294,7 +274,8 @@ class _Ratios:
     def of(cls, agent: Agent, rollout: Rollout, seed: int) -> _Ratios:
         agent = copy.deepcopy(agent)
         prepared = agent.prepare(rollout)
-        low, high = _range_of(agent)
+        low, high, most = _bounds_of(agent)
+        above = 1 + (2 * high if most is None else min(2 * high, (high + most - 1) / 2))  # below that bound
         drawn = torch.rand(prepared.mask.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         inside = _with_ratio(prepared, 1 - 0.9 * low + 0.9 * (low + high) * drawn)
         no_credit = replace(inside, advantages=torch.zeros_like(inside.advantages))
@@ -306,7 +287,7 @@ class _Ratios:
         size = float(wanted.square().sum())
         clipped, others = [0, 0], [0, 0]
         steps = prepared.learnable & (prepared.advantages != 0) & (found != stays)  # others are left out at any ratio
-        for ratio, up in ((_above(agent, high), True), ((1 - low) / 2, False)):
+        for ratio, up in ((above, True), ((1 - low) / 2, False)):
             outside = _with_ratio(prepared, torch.full_like(drawn, ratio))
             unpaid = replace(outside, advantages=torch.zeros_like(outside.advantages))
             stops = _credit(agent, outside, agent.loss) == _credit(agent, unpaid, agent.loss)  # but for penalties
@@ -323,12 +304,6 @@ class _Ratios:
 def _with_ratio(batch: Batch, ratio: torch.Tensor) -> Batch:
     """Return the batch with old log-probabilities of which the present ones are so many times [N, T]."""
     return replace(batch, log_probs=batch.log_probs - ratio.log())
-
-
-def _above(agent: Any, high: float) -> float:
-    """Return a ratio beyond the upper end, below the bound of bad steps."""
-    bound = agent.max_ratio if isinstance(agent, ProximalAgent) else None
-    return 1 + (2 * high if bound is None else min(2 * high, (high + bound - 1) / 2))
 
 
 def _credit(agent: Any, batch: Batch, loss: Any) -> torch.Tensor:
