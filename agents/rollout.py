@@ -291,7 +291,8 @@ class Rollout:
                 yield self.select(slice(start, row))
                 start, spent = row, 0
             spent += cost[row]
-        yield self.select(slice(start, len(self))) if start else self
+        if len(self):
+            yield self.select(slice(start, len(self)))
 
 
 @dataclass(kw_only=True, repr=False)

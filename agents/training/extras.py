@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import processes
-from ..fsdp import gather_weights, release_weights
+from ..fsdp import gather_weights, passes, release_weights
 from ..rollout import Rollout, RolloutT
 
 PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent and some episodes, [N, T]
@@ -97,8 +97,14 @@ def in_passes(agent: Any, evaluate: Callable[[Rollout], torch.Tensor], rollout: 
     return torch.cat([evaluate(part) for part in micro_batches(agent, rollout)])
 
 
+def own_passes(agent: Any, rollout: RolloutT) -> Iterator[tuple[RolloutT, bool]]:
+    """Yield the training passes of this process over its rows, each with whether it counts; see `fsdp.passes`."""
+    own = rollout.select(processes.own_rows(agent.policy.costs(rollout)))
+    return passes(agent.policy, micro_batches(agent, own), rollout.select(slice(1)))
+
+
 def micro_batches(agent: Any, rollout: RolloutT) -> Iterator[RolloutT]:
-    """Yield the parts of a rollout that are evaluated in one pass each."""
+    """Yield the parts of a rollout that are evaluated in one pass each, given who has their sizes and the policy."""
     tokens = agent.micro_batch_tokens
     costs = None if tokens is None else agent.policy.costs(rollout)
     return rollout.split(agent.micro_batch_size, costs, tokens)

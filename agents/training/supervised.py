@@ -12,9 +12,10 @@ from rlenv._checks import check_count, check_number
 from .. import processes
 from ..checks import check_optional_count
 from ..estimators.aggregation import token_mean
-from ..fsdp import gathered, passes
+from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Batch, Rollout
+from .extras import own_passes
 from .optimizer import PolicyOptimizer, warn_of_float16
 
 
@@ -66,7 +67,7 @@ def demonstration_loss(
     own = episodes.select(processes.own_rows(policy.costs(episodes)))
     costs = None if micro_batch_tokens is None else policy.costs(own)
     with gathered(policy):
-        for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
+        for batch in own.split(batch_size, costs, micro_batch_tokens):
             log_probs = policy.evaluate(batch)["log_probs"]
             total -= float(log_probs.where(batch.mask, 0).sum())
     return sum(processes.gather(total)) / max(int(episodes.mask.sum()), 1)
@@ -136,12 +137,8 @@ class WarmStart:
         """Make the gradient of one step, in micro-batches; return its loss."""
         weights = token_mean(shown.mask)  # before any split
         batch = Batch.of(shown, advantages=shown.mask.to(weights), weights=weights)
-        costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
         total = 0.0
-        own = processes.own_rows(self.policy.costs(batch))
-        mine, costs = batch.select(own), None if costs is None else costs[own]
-        parts = mine.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(mine) else ()
-        for rows, counts in passes(self.policy, parts, batch.select(slice(1))):
+        for rows, counts in own_passes(self, batch):
             log_probs = self.policy.evaluate(rows)["log_probs"]
             loss = -(rows.weights * log_probs).sum() * counts
             loss.backward()

@@ -15,10 +15,10 @@ from .. import processes
 from ..devices import to_floats
 from ..errors import DivergedError
 from ..estimators.sample_size import episode_weights
-from ..fsdp import full, passes
+from ..fsdp import full
 from ..policies import ControlPolicy, Policy
 from ..rollout import ENV_RETURN, Batch, Rollout
-from .extras import micro_batches
+from .extras import own_passes
 from .metrics import WEIGHTS, Reduce, combined, critic_metrics, mismatch_metrics, sampled_metrics
 from .optimizer import half_precision
 
@@ -79,14 +79,12 @@ def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
 
 def backward(agent: Any, batch: Batch) -> dict[str, float]:
     """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
-    policy, optimizer = agent.policy, agent.policy_optimizer
+    optimizer = agent.policy_optimizer
     optimizer.zero_grad()
     moving = with_gradient(agent, batch)
     trained = batch.select(rows_to_train(agent, moving))
-    own = trained.select(processes.own_rows(policy.costs(trained)))
-    parts = micro_batches(agent, own) if len(own) else ()
     figures: list[Figures] = []
-    for rows, is_own in passes(policy, parts, trained.select(slice(1))):
+    for rows, is_own in own_passes(agent, trained):
         loss, metrics = checked_loss(agent, agent.loss(rows))
         loss = loss if is_own else 0 * loss  # a pass that only others need, who gather weights in it
         loss.backward()
