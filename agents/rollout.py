@@ -355,7 +355,7 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
         rollouts = [replace(rollout, positions=rollout.columns) for rollout in rollouts]
     figures = list(dict.fromkeys(name for rollout in rollouts for name in rollout.extras))
     seen = next((each.final_observations for each in rollouts if each.final_observations is not None), None)
-    parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(rollouts[0])}
+    padded: list[dict[str, Any]] = []
     offset = 0
     for rollout in rollouts:
         n = len(rollout)
@@ -375,12 +375,8 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
                 else value
             )
         )
-        for name, values in parts.items():
-            values.append(getattr(longer, name))
-    joined: dict[str, Any] = {
-        name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
-    }
-    return type(rollouts[0])(**joined)
+        padded.append(longer.tensors())
+    return rollouts[0].with_tensors({name: map_many(torch.cat, [part[name] for part in padded]) for name in padded[0]})
 
 
 def map_many(function: Any, observations: Sequence[Any]) -> Obs:
