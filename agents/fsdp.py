@@ -119,15 +119,6 @@ def spread(value: torch.Tensor, example: Any) -> torch.Tensor:
     return distribute_tensor(value, example.device_mesh, example.placements, src_data_rank=None)
 
 
-def spread_moments(state: dict[str, Any], parameters: list[nn.Parameter]) -> dict[str, Any]:
-    """Return the state of an optimizer from a checkpoint, with its moments dealt out as the parameters are."""
-    moments = {
-        number: {name: spread(value, parameters[number]) for name, value in of.items()}
-        for number, of in state["state"].items()
-    }
-    return {**state, "state": moments}
-
-
 def clip_gradients(parameters: list[nn.Parameter], most: float) -> torch.Tensor:
     """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
     return full(torch.nn.utils.clip_grad_norm_(parameters, most))

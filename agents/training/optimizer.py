@@ -18,7 +18,7 @@ from rlenv._checks import check_count, check_number
 
 from ..devices import HALVES, to_host
 from ..errors import DivergedError
-from ..fsdp import clip_gradients, local, spread, spread_moments
+from ..fsdp import clip_gradients, local, spread
 from ..policies.base import actor_parameters, critic_parameters
 
 MAX_SKIPPED = 5
@@ -263,9 +263,13 @@ class PolicyOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state from `state_dict`."""
-        self.adam.load_state_dict(spread_moments(state["adam"], self.weights.masters))
-        for weight, moments in self.adam.state.items():
-            for found in (moments["exp_avg"], moments["exp_avg_sq"]):
+        moments = {
+            number: {name: spread(value, self.weights.masters[number]) for name, value in of.items()}
+            for number, of in state["adam"]["state"].items()
+        }
+        self.adam.load_state_dict({**state["adam"], "state": moments})
+        for weight, kept in self.adam.state.items():
+            for found in (kept["exp_avg"], kept["exp_avg_sq"]):
                 if found.shape != weight.shape:
                     raise ValueError(f"the optimizer has moments {tuple(found.shape)} of {tuple(weight.shape)} weights")
         self.weights.load(state["masters"])
