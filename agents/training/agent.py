@@ -115,11 +115,14 @@ class Agent(Loop):
         num_episodes = check_count("num_episodes", num_episodes)
         seed = None if seed is None else check_count("seed", seed, low=0)
         started = time.perf_counter()
-        own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
-        tokenizer = getattr(self.policy, "tokenizer", None)
-        if own is not None and tokenizer is not None and takes_tokenizer(env):
-            own = {**own, "tokenizer": tokenizer}  # other problems may have other characters
-        with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
+        kwargs: dict[str, Any] = {}
+        if isinstance(env, str) and full_id(env) == self.origin["env"]:
+            kwargs |= self.origin["env_kwargs"]
+            tokenizer = getattr(self.policy, "tokenizer", None)
+            if tokenizer is not None and takes_tokenizer(env):
+                kwargs["tokenizer"] = tokenizer  # other problems may have other characters
+        kwargs |= env_kwargs or {}
+        with evaluation.opened(env, min(num_episodes, self.num_envs), kwargs, self.device) as envs:
             check_spaces("evaluate", self.env, envs, form_of)  # contexts may be longer, and bounds others
             try:
                 playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)

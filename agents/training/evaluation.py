@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,20 +26,15 @@ from .player import Part, Player, played, whole_of
 
 
 @contextmanager
-def opened(
-    env: Any, slots: int, own: Mapping[str, Any] | None, changes: Mapping[str, Any] | None, device: torch.device
-) -> Iterator[VectorEnv]:
+def opened(env: Any, slots: int, env_kwargs: Mapping[str, Any], device: torch.device) -> Iterator[VectorEnv]:
     """Yield the environment of an evaluation; one that is made from an id is closed again.
 
     Raises:
         ValueError: as `make_envs`.
     """
-    if isinstance(env, str):
-        kwargs = {**(own or {}), **(changes or {})}
-        with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_SETTINGS)) as made:
-            yield made
-    else:
-        yield make_envs(env, 1, changes)
+    made = make_envs(env, max(slots, 1), env_kwargs, group_size=1, device=str(device), **LOOP_SETTINGS)
+    with closing(made) if isinstance(env, str) else nullcontext():
+        yield made
 
 
 def evaluate(
