@@ -93,10 +93,7 @@ class Checkpoint:
         Args:
             copied: see `read_state`.
         """
-        state = read_state(self.path / TRAINING, copied)
-        if not isinstance(state, dict):
-            raise ValueError(f"the state in {str(self.path / TRAINING)!r} cannot be read: it has no names")
-        return state
+        return read_state(self.path / TRAINING, copied)
 
     def load_reference(self, policy: Policy, env: VectorEnv) -> Policy | None:
         """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
@@ -222,7 +219,7 @@ def folder_of(path: Path) -> Path:
 # The state of the training: plain values on one side, tensors on the other.
 
 
-def read_state(path: Path, copied: bool = True) -> Any:
+def read_state(path: Path, copied: bool = True) -> dict[str, Any]:
     """Return the state of a training that `saving.py` wrote, with its tensors on the CPU.
 
     Args:
@@ -237,7 +234,7 @@ def read_state(path: Path, copied: bool = True) -> Any:
         tensors = load_file(path.with_suffix(".safetensors"))
         if copied:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
-        return _unpacked(structure, tensors)
+        return dict(_unpacked(structure, tensors))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
