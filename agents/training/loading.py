@@ -36,7 +36,7 @@ from ..rollouts.envs import (
 from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .learned import train_too
-from .state import COUNTERS, own_parts_of, parts_of
+from .state import COUNTERS, Attributes, own_parts_of, parts_of
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `Agent.get_parameters`
 
@@ -92,9 +92,7 @@ def _restore(
         asked = given.get("env_kwargs", saved.facts["env_kwargs"])
         known_as = {**agent.origin["env_kwargs"], **asked}
         agent.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
-    facts: Mapping[str, Any] = saved.facts
-    for name in COUNTERS:
-        setattr(agent, name, facts[name])
+    Attributes(agent, *COUNTERS).load_state_dict(saved.facts)
     wanted = agent.kl_coef or "kl_coef" not in given or agent.needs_teacher
     if agent.anchor.reference is None and wanted:
         agent.anchor.reference = saved.load_reference(agent.policy, agent.env)

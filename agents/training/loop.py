@@ -76,8 +76,7 @@ class Loop(Algorithm):
         make_envs: makes the environment, given `num_envs`.
         origin: the id it was made from, and its arguments.
         generator: for sampling actions, another one in each process.
-        shuffle_generator: for the order of mini-batches, the same in all processes. It is another one, since with
-            `staleness=1` one thread draws actions while another draws the order of an update.
+        shuffle_generator: for the order of mini-batches, which another thread may draw; the same in all processes.
         remaining: the progress that remains, 1 at the start and 0 at the end.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot stay finished play until the last episode of a rollout is over.
@@ -178,8 +177,7 @@ class Loop(Algorithm):
         self.reward_scale = RewardScale()
         self.watchers: list[Callable[[Batch], None]] = []
         processes.same_start(self.policy)
-        device = self.policy.device
-        self.generator, self.shuffle_generator = torch.Generator(device), torch.Generator(device)
+        self.generator, self.shuffle_generator = (torch.Generator(self.policy.device) for _ in range(2))
         processes.seed_generators(self.generator, self.shuffle_generator, self.seed)
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

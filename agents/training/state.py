@@ -121,9 +121,9 @@ def own_parts_of(agent: Any) -> dict[str, Stateful]:
 
 def moment_of(agent: Any) -> dict[str, Any]:
     """Return the present counters of an agent and states of its parts, as this process has them."""
-    counters = {name: getattr(agent, name) for name in COUNTERS}
-    before, parts = agent.player.moment, own_parts_of(agent)
-    return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}
+    counters, before = Attributes(agent, *COUNTERS).state_dict(), agent.player.moment
+    parts = own_parts_of(agent).items()
+    return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts}
 
 
 def state_of(agent: Any) -> dict[str, Any]:
