@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 
 from rlenv._checks import first_line
 from rlenv._settings import check_names
@@ -187,19 +186,21 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         ValueError: if an environment, trust or a learning rate has to be given.
     """
     facts, kept = saved.facts, {"learning_rate": None, **saved.facts["settings"]}
+    model = (saved.policy.folder / MODEL).resolve()
+    own = str(model) if (model / "tokenizer_config.json").is_file() else ""
     for name in [name for name in map(str, facts["functions"]) if name not in settings]:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as {name}: pass {name}=...")
     if env is None and facts["env"] is not None:
         arguments = {**kept, "env": facts["env"], "env_kwargs": facts["env_kwargs"], **settings}
         arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
-        if _has_the_only(saved, arguments["env_kwargs"].get("tokenizer")):
-            arguments["env_kwargs"]["tokenizer"] = str(saved.policy.folder / MODEL)
+        named = arguments["env_kwargs"].get("tokenizer")
+        if own and isinstance(named, str) and Path(named).is_absolute() and not Path(named).is_dir():  # it is gone
+            arguments["env_kwargs"]["tokenizer"] = own
     else:
         env = _missing_env(saved) if env is None else env
         arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
-        if takes_tokenizer(env) and _has_tokenizer(saved):
-            own = {"tokenizer": str((saved.policy.folder / MODEL).resolve())}
-            arguments["env_kwargs"] = own | dict(settings.get("env_kwargs") or {})
+        if own and takes_tokenizer(env):
+            arguments["env_kwargs"] = {"tokenizer": own, **(settings.get("env_kwargs") or {})}
     if arguments["learning_rate"] is None:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     return arguments
@@ -225,16 +226,6 @@ def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool)
             "if you trust it, pass --trust (Python: trust=True)"
         )
     return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
-
-
-def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
-    """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
-    gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
-    return gone and _has_tokenizer(saved)
-
-
-def _has_tokenizer(saved: Checkpoint) -> bool:
-    return (saved.policy.folder / MODEL / "tokenizer_config.json").is_file()
 
 
 def _missing_env(saved: Checkpoint) -> MissingEnv:
@@ -263,8 +254,12 @@ def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_matc
     """Replace weights and the optimizer's state; see `Agent.set_parameters`."""
     _check_whole(agent.policy, "set_parameters")
     if not isinstance(given, Mapping):
-        spaces = (agent.env.single_observation_space, agent.env.single_action_space)
-        given = _parameters_of_checkpoint(Path(given), agent.policy.kind, *spaces)
+        path, spaces = Path(given), (agent.env.single_observation_space, agent.env.single_action_space)
+        saved = read_checkpoint(path)
+        if saved.policy.kind != agent.policy.kind:
+            kinds = f"of kind {saved.policy.kind!r}, not a {agent.policy.kind!r}"
+            raise ValueError(f"{str(path)!r} holds a policy {kinds}")
+        given = {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
     known = {POLICY, OPTIMIZER}
     if given.keys() - known or (exact_match and given.keys() != known):
         raise ValueError(
@@ -302,15 +297,3 @@ def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dic
             "some of them with exact_match=False"
         )
     return dict(given)
-
-
-def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
-    """Return the parameters in a checkpoint of an agent with this kind of policy.
-
-    Raises:
-        ValueError: if it has another kind.
-    """
-    saved = read_checkpoint(path)
-    if saved.policy.kind != kind:
-        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
-    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
