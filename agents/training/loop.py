@@ -48,14 +48,13 @@ from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .extras import check_extras
-from .health import FailureWatch
+from .health import FailureWatch, StartWatch
 from .kl_anchor import Anchor
 from .learned import learned_by, train_too
 from .metrics import is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, rate_at, warn_of_float16
 from .player import Player, tell_verdicts
 from .reward_scale import RewardScale
-from .start import StartWatch
 from .state import COUNTERS, moment_of
 from .update import take_steps
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rlenv.agents.training.start import FIRST, HARD
+from rlenv.agents.training.health import FIRST, HARD
 
 from .history import SOLVED, History
 from .statistics import worse

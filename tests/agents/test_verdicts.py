@@ -8,7 +8,7 @@ from diagonal import slow
 from gymnasium.vector import AutoresetMode
 
 from rlenv.agents import Distillation, Reinforce, ReinforceBaseline, VerifierError
-from rlenv.agents.training.start import StartWatch
+from rlenv.agents.training.health import StartWatch
 from rlenv.verifiers import Arith
 
 EIGHT = {"episodes_per_update": 8, "device": "cpu"}
