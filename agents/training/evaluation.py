@@ -105,7 +105,7 @@ def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
     agent.num_timesteps += sum(steps for _, steps in parts)
     found = [part for part, _ in parts if part is not None]
     whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
-    return processes.on(whole, agent.device).select(rows)
+    return whole.select(rows)
 
 
 def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
