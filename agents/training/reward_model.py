@@ -12,15 +12,9 @@ import torch
 
 from rlenv._checks import check_count, check_number
 
-from ..language.adapters import adapted_layers, merged
-from ..language.reward_head import make_reward_model, save_reward_model
+from ..language.adapters import adapted_layers
 from ..language.sizes import rates_of
 from .optimizer import PolicyOptimizer
-
-__all__ = [
-    "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",
-    "save_reward_model", "train_reward_model",
-]  # fmt: skip
 
 Tokens = list[list[int]]
 

@@ -13,10 +13,11 @@ from transformers import GenerationConfig
 
 from rlenv.agents import LanguageModelPolicy
 from rlenv.agents.files import new_folder, share
+from rlenv.agents.language.adapters import merged
 from rlenv.agents.language.loading import has_adapter
+from rlenv.agents.language.reward_head import make_reward_model, save_reward_model
 from rlenv.agents.policies import text_spaces
 from rlenv.agents.training.checkpoint import Checkpoint
-from rlenv.agents.training.reward_model import make_reward_model, merged, save_reward_model
 from rlenv.tokenizer import load_tokenizer, vocabulary_size
 
 from ..reports.model_card import write_card

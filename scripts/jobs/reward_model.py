@@ -13,15 +13,14 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from rlenv.agents.files import new_folder
+from rlenv.agents.language.reward_head import make_reward_model, save_reward_model
 from rlenv.agents.language.vocabulary import tokenizer_source
 from rlenv.agents.policies import NAMES, check_name
 from rlenv.agents.rollouts.envs import resolve_device
 from rlenv.agents.training.reward_model import (
     Preferences,
     default_rate,
-    make_reward_model,
     preference_figures,
-    save_reward_model,
     train_reward_model,
 )
 from rlenv.encoder import Encoder

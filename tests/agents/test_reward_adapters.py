@@ -7,8 +7,9 @@ import torch
 from refused import refusal
 from tiny_models import ALPHABET, tiny_model, write_model
 
+from rlenv.agents.language.reward_head import make_reward_model, save_reward_model
 from rlenv.agents.training import reward_model
-from rlenv.agents.training.reward_model import Preferences, make_reward_model, rewards_of
+from rlenv.agents.training.reward_model import Preferences, rewards_of
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import RewardModel
 
@@ -47,7 +48,7 @@ def test_only_adapter_and_head_are_trained_and_learn_a_preference(tmp_path):
 
 def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(tmp_path):
     base, folder = write_model(tmp_path / "base"), tmp_path / "judge"
-    reward_model.save_reward_model(make_reward_model(base, VOCAB, 16, PAD, lora_rank=4), folder)
+    save_reward_model(make_reward_model(base, VOCAB, 16, PAD, lora_rank=4), folder)
     TOKENIZER.save_pretrained(folder)
     rated, trained = (lambda: RewardModel(folder, device="cpu"), lambda: make_reward_model(folder, VOCAB, 16, PAD))
     weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
