@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -206,32 +206,27 @@ class _Steps:
     off: float = 0.0  # Σ |g - g'|²
     size: float = 0.0  # Σ |g'|²
     is_wrong: bool = False  # that rows with A = 0 have no gradient
-    before: torch.Tensor = field(default_factory=lambda: torch.zeros(0))  # log-probabilities before the first step
-    forgets: bool = False  # whether later steps compare with others
+    forgets: bool = False  # whether later steps compare with other log-probabilities than those before the first
 
     @classmethod
     def of(cls, agent: Agent, rollout: Rollout, steps: int) -> _Steps:
         """Make the update; several steps move the ratio away from 1."""
         made, played = cls(steps > 1), copy.deepcopy(agent)
         batches = played.batches
-        played.watchers.append(made.begin)
-        played.batches = lambda batch: made.looked(played, batches(batch))  # type: ignore[method-assign]
+        played.batches = lambda batch: made.looked(played, batch, batches)  # type: ignore[method-assign]
         played.update(rollout)
         return made
 
-    def begin(self, prepared: Batch) -> None:
-        """Note the log-probabilities before the first step."""
-        self.before = prepared.log_probs[prepared.learnable]
-
-    def looked(self, agent: Agent, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def looked(self, agent: Agent, prepared: Batch, batches: Callable[[Batch], Iterator[Batch]]) -> Iterator[Batch]:
         """Yield the batches of the steps, each after it was looked at."""
-        for batch in batches:
+        before = prepared.log_probs[prepared.learnable]
+        for batch in batches(prepared):
+            self.forgets |= not bool(torch.isin(batch.log_probs[batch.learnable], before).all())
             self.look(agent, batch)
             yield batch
 
     def look(self, agent: Any, batch: Batch) -> None:
         """Note how the gradient of a step compares."""
-        self.forgets |= not bool(torch.isin(batch.log_probs[batch.learnable], self.before).all())
         with torch.no_grad():
             moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()
         if len(moved):
