@@ -45,4 +45,9 @@ def _as_one(callback: Any) -> BaseCallback:
             f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
             "function of (locals, globals), or a list of these"
         )
-    return ConvertCallback(callback)
+
+    def goes_on(local: dict[str, Any], other: dict[str, Any]) -> bool:
+        answer = callback and callback(local, other)
+        return answer is None or bool(answer)  # stable-baselines3 takes None, of a function without return, for False
+
+    return ConvertCallback(goes_on)
