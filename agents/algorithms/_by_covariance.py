@@ -11,17 +11,22 @@ from rlenv._settings import setting
 from ..estimators import aggregation, gates
 from ..rollout import Batch, Rollout
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
+from ._group_relative import SCALE, Scale, group_relative
 
 
-class CovarianceAgent(GroupRelative, PassesAgent):
+class CovarianceAgent(PassesAgent):
     """An agent that treats steps with log-probability and advantage both far above the mean differently.
 
     They are chosen once per rollout, among steps with an advantage, by the policy before the update: the extra
     "chosen" of the batch, bool [N, T].
     """
 
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
+
+    scale: Scale = SCALE
 
     share: float = setting(
         default=2e-4, help="How many steps are chosen, of all of the rollout; at least one.", above=0, high=1

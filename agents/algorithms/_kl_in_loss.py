@@ -7,17 +7,11 @@ another policy, in later passes and with `mismatch`, it needs `kl_ratio` (`estim
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 from rlenv._settings import setting
 
-from ..training.settings import AgentSettings
-
-
-class KLInLoss(AgentSettings):
-    """The settings of the KL anchor; a class names it before the parents that have others."""
-
-    kl_in: Literal["loss"] = setting(
-        default="loss", more="In the reward, it would change what rewards are divided by or compared with."
-    )
-    kl_estimator: Literal["k1", "k2", "k3", "exact"] = setting(default="k2", more="k1 has no gradient in the loss.")
+KL_IN: Any = setting(
+    default="loss", more="In the reward, it would change what rewards are divided by or compared with."
+)
+KL_ESTIMATOR: Any = setting(default="k2", more="k1 has no gradient in the loss.")

@@ -12,10 +12,10 @@ from rlenv._settings import setting
 from ..estimators import aggregation, clipping
 from ..rollout import Batch
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
+from ._group_relative import SCALE, Scale, group_relative
 
 
-class CISPO(GroupRelative, PassesAgent):
+class CISPO(PassesAgent):
     """Clipped importance-sampling-weight policy optimization (MiniMax 2025, "MiniMax-M1", arXiv:2506.13585, eqs. 4, 5).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -27,7 +27,12 @@ class CISPO(GroupRelative, PassesAgent):
 
     name = "cispo"
     advantages_stay = True
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
+
+    scale: Scale = SCALE
 
     max_ratio: float = setting(
         default=5.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from typing_extensions import override
@@ -16,10 +16,10 @@ from ..rollout import PARTS, Rollout
 from ..settings import by_settings
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
-from ._kl_in_loss import KLInLoss
+from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 
 
-class GDPO(KLInLoss, ProximalAgent):
+class GDPO(ProximalAgent):
     """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242).
 
         A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
@@ -45,6 +45,9 @@ class GDPO(KLInLoss, ProximalAgent):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
+
+    kl_in: Literal["loss"] = KL_IN
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
 
     idle_settings = {"in GDPO, which standardizes every part of the reward": ("normalize_rewards",)}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..estimators import aggregation
 from ..training.proximal import ProximalAgent
-from ._group_relative import GroupRelative
+from ._group_relative import SCALE, Scale, group_relative
 
 
-class GRPO(GroupRelative, ProximalAgent):
+class GRPO(ProximalAgent):
     """Group relative policy optimization (Shao et al. 2024, "DeepSeekMath", arXiv:2402.03300, eq. 3).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -19,4 +19,9 @@ class GRPO(GroupRelative, ProximalAgent):
     """
 
     name = "grpo"
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.sequence_mean)
+
+    scale: Scale = SCALE

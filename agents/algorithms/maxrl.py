@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from typing_extensions import override
 
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Rollout
 from ..training.proximal import ProximalAgent
-from ._kl_in_loss import KLInLoss
+from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 
 
-class MaxRL(KLInLoss, ProximalAgent):
+class MaxRL(ProximalAgent):
     """Maximum likelihood reinforcement learning (Tajwar et al. 2026, arXiv:2602.02710).
 
         A_i = (R_i - mean(R)) / mean(R), 0 if mean(R) ≤ 0
@@ -34,6 +36,9 @@ class MaxRL(KLInLoss, ProximalAgent):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.sequence_sum)
+
+    kl_in: Literal["loss"] = KL_IN
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
@@ -11,13 +13,13 @@ from rlenv._settings import setting
 from ..estimators import aggregation, best_of_k, returns
 from ..rollout import Rollout
 from ..training.agent import Agent
-from ._kl_in_loss import KLInLoss
+from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 from .options import PKPOOptions
 
 USUAL = 4
 
 
-class PKPO(KLInLoss, Agent, PKPOOptions):
+class PKPO(Agent, PKPOOptions):
     """Pass-at-k policy optimization (Walder & Karkhanis 2025, arXiv:2505.15201).
 
         A_i = k (mean_{I∋i, |I|=k} max_{j∈I} R_j - b_i)        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
@@ -37,6 +39,9 @@ class PKPO(KLInLoss, Agent, PKPOOptions):
     default_group_size = 8
     compares_groups = True
     weights = staticmethod(aggregation.sequence_sum)
+
+    kl_in: Literal["loss"] = KL_IN
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
 
     k: int | None = setting(
         fixed=True,

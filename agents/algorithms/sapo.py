@@ -10,10 +10,10 @@ from rlenv._settings import setting
 from ..estimators import aggregation, gates
 from ..rollout import Batch
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
+from ._group_relative import SCALE, Scale, group_relative
 
 
-class SAPO(GroupRelative, PassesAgent):
+class SAPO(PassesAgent):
     """Soft adaptive policy optimization (Gao et al. 2025, arXiv:2511.20347).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        τ_i = τ_pos where A_i > 0, else τ_neg
@@ -27,7 +27,12 @@ class SAPO(GroupRelative, PassesAgent):
 
     name = "sapo"
     advantages_stay = True
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.sequence_mean)
+
+    scale: Scale = SCALE
 
     gate_temperature: float = setting(
         default=1.0, help="τ_pos, of actions with a positive advantage; the larger, the narrower.", above=0

@@ -10,10 +10,10 @@ from rlenv._settings import setting
 from ..estimators import aggregation, gates, losses
 from ..rollout import Batch
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
+from ._group_relative import SCALE, Scale, group_relative
 
 
-class VESPO(GroupRelative, PassesAgent):
+class VESPO(PassesAgent):
     """Variational sequence-level soft policy optimization (Shen et al. 2026, arXiv:2602.10693).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        W_i = π(y_i) / μ(y_i), with μ the policy that sampled
@@ -29,7 +29,12 @@ class VESPO(GroupRelative, PassesAgent):
     name = "vespo"
     advantages_stay = True
     importance_in_surrogate = True  # as a factor of W
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
+
+    scale: Scale = SCALE
 
     power: float = setting(
         default=2.0, help="k of good episodes, the paper's: how fast φ falls as W goes to 0.", above=0
