@@ -43,7 +43,7 @@ class Actor(ABC):
         Actions [B] or [B, A] and log-probabilities [B] are arrays or tensors, and are not written to again.
 
         Args:
-            obs: observations of all slots, as the environment gives them [B, ...].
+            obs: observations of all slots, in single precision [B, ...].
             starts: where a new episode begins with this observation, bool [B].
             playing: the slots that take the coming step, bool [B]; the others may get any action.
         """
@@ -73,7 +73,8 @@ class PolicyActor(Actor):
 
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
-        seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
+        seen = map_obs(lambda x: to_device(x, self.device), obs)
+        begins, plays = torch.from_numpy(starts), torch.from_numpy(playing)
         more: dict[str, Any] = {"appended": self.appended} if self.policy.takes_appended else {}
         numbers: Any = self._numbers(starts, playing)
         actions, log_probs, self.state = self.policy.act(
@@ -87,10 +88,6 @@ class PolicyActor(Actor):
             return self.generator
         acting = playing if self.waiting is None else playing & ~self.waiting
         return to_device(self.draws.take(starts, acting), self.device)
-
-    def _seen(self, values: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(values)
-        return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
 def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:

@@ -35,7 +35,6 @@ class Record:
 
     Attributes:
         episode: the number of each slot's episode, N unless it counts [B].
-        counts: whether it counts, bool [B].
         column: how many actions it has had [B].
         without_end: steps since an episode ended.
         outcomes: of the episodes.
@@ -48,7 +47,6 @@ class Record:
         self.groups_span_slots, self.first_only = groups_span_slots, first_only
         self.started = self.finished = self.without_end = 0
         self.episode = np.full(num_slots, num_episodes)
-        self.counts = np.zeros(num_slots, dtype=bool)
         self.column = np.zeros(num_slots, dtype=np.int64)
         self._none = np.zeros(num_slots, dtype=bool)
         self.steps = Steps()
@@ -90,14 +88,14 @@ class Record:
             self.groups[self.episode[slots]] = own
 
     def see(self, obs: Any, starts: np.ndarray) -> Any:
-        """Keep the observations of all slots before a step; return them in single precision if all are kept.
+        """Keep the observations of all slots before a step; return them in single precision.
 
         Args:
             obs: [B, ...].
             starts: where an episode begins with it, bool [B].
         """
+        obs = map_obs(to_single, obs)
         if not self.first_only:
-            obs = map_obs(to_single, obs)
             self.steps.note("observations", obs)
         elif np.count_nonzero(starts):
             slots = self._counting(starts)
@@ -128,11 +126,11 @@ class Record:
         """Begin these episodes in these slots."""
         self.episode = self.episode.copy()  # past steps keep theirs
         self.episode[slots] = episodes
-        self.column[slots], self.counts[slots] = 0, episodes < self.num_episodes
+        self.column[slots] = 0
 
     def _counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
-        return np.flatnonzero(slots & self.counts)
+        return np.flatnonzero(slots & (self.episode < self.num_episodes))
 
     def _keep(self, kept: Any, numbers: np.ndarray, obs: Any, rows: np.ndarray) -> Any:
         """Write rows of observations into the rows of their episodes; return all rows [N, ...], zeros for the rest."""
