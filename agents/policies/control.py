@@ -351,14 +351,10 @@ def _sample(distribution: Distribution, generator: torch.Generator | None) -> to
     inner, squash = distribution.distribution, getattr(distribution, "bijector", None)
     if isinstance(inner, list):  # MultiDiscrete: one categorical per dimension
         return torch.stack([sample_categorical(part.logits, generator) for part in inner], dim=1)
-    if isinstance(inner, td.Categorical):
-        return sample_categorical(inner.logits, generator)
-    if isinstance(inner, td.Normal):
-        drawn = torch.normal(inner.mean, inner.stddev, generator=generator)
-        return drawn if squash is None else squash.forward(drawn)
     if isinstance(inner, td.Bernoulli):
         return torch.bernoulli(inner.probs, generator=generator)
-    raise ValueError(f"cannot sample from {type(inner).__name__} with an explicit generator")
+    drawn = torch.normal(inner.mean, inner.stddev, generator=generator)
+    return drawn if squash is None else squash.forward(drawn)
 
 
 # Observations that the network normalizes by itself, with statistics that are part of its weights.
