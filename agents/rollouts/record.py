@@ -41,7 +41,7 @@ class Record:
     """
 
     def __init__(
-        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, first_only: bool = False
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, first_only: bool
     ) -> None:
         self.num_episodes, self.device = num_episodes, device
         self.groups_span_slots, self.first_only = groups_span_slots, first_only
@@ -69,7 +69,7 @@ class Record:
         if self.started >= self.num_episodes:
             return starts
         finished = np.flatnonzero(self.episode == self.num_episodes)
-        if len(finished) >= RESTART_SHARE * len(self.episode) or len(finished) == len(self.episode):
+        if len(finished) >= RESTART_SHARE * len(self.episode):
             starts[finished[: self.num_episodes - self.started]] = True
         return starts
 

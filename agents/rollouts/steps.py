@@ -22,9 +22,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._noted: dict[str, list[Any]] = {}
-        self._rows: list[np.ndarray] = []
-        self._columns: list[np.ndarray] = []
-        self._waited: list[np.ndarray] = []
+        self._places: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def note(self, name: str, values: Any) -> None:
         """Keep a copy of a quantity of a step [B, ...], since the next one may be written into the same memory.
@@ -41,9 +39,7 @@ class Steps:
             columns: how many actions that episode had before [B].
             waited: in which slots it was not an action, bool [B].
         """
-        self._rows.append(rows)
-        self._columns.append(columns)
-        self._waited.append(waited)
+        self._places.append((rows, columns, waited))
 
     def put_together(self, lengths: np.ndarray) -> dict[str, Any]:
         """Return all quantities in the rows of their episodes [N, T, ...], by name, and forget the steps.
@@ -52,7 +48,7 @@ class Steps:
             lengths: of the episodes [N]; zeros follow.
         """
         count, longest = len(lengths), int(lengths.max())
-        rows, columns, waited = map(np.concatenate, (self._rows, self._columns, self._waited))
+        rows, columns, waited = map(np.concatenate, zip(*self._places, strict=True))
         nowhere = count * longest
         cells, counts = rows * longest + columns, rows < count
         acted = np.where(counts & ~waited, cells, nowhere)
