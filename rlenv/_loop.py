@@ -135,7 +135,7 @@ def results(futures: Sequence[Future[T]], goes_on: Callable[[], bool]) -> list[T
     for future in futures:
         while True:
             with suppress(TimeoutError):
-                future.result(SOON)
+                future.exception(SOON)
             if future.done():
                 break
             if not goes_on():
