@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,30 +139,11 @@ class Engine(ABC):
         """
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A weight as an engine gets it.
+def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a language model's weights by their names in a checkpoint of transformers, without an adapter.
 
-    Attributes:
-        name: in a checkpoint of transformers, without an adapter.
-        weight: the model's tensor.
-        adapted: the layer whose adapter is merged into it; None for none.
-        rows: of embeddings, the environment's vocabulary; None for all.
-    """
-
-    name: str
-    weight: torch.Tensor
-    adapted: Any = None
-    rows: int | None = None
-
-    def whole(self) -> torch.Tensor:
-        """Return the values; of a weight that is dealt out, all processes call this together."""
-        found = full(self.weight) if self.adapted is None else merged_weight(self.adapted).to(self.weight.dtype)
-        return found.detach()[: self.rows]
-
-
-def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> list[Sent]:
-    """Return a language model's weights, tied ones under each of their names: engines do not tie them again.
+    Tied ones come under each of their names, since engines do not tie them again. Of weights that are dealt out, all
+    processes ask for each together.
 
     Args:
         policy: of language.
@@ -171,13 +152,9 @@ def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> list[Sen
     """
     model, adapted = policy.model, dict(adapted_layers(policy.model)) if merges else {}
     embeddings = [id(module.weight) for module in (model.get_input_embeddings(), model.get_output_embeddings())]
-    return [
-        Sent(
-            name.replace(".base_layer.", "."),
-            weight,
-            adapted.get(name.removesuffix(".base_layer.weight")),
-            policy.vocab_size if cuts and id(weight) in embeddings else None,
-        )
-        for name, weight in model.named_parameters(remove_duplicate=False)
-        if ".lora_" not in name
-    ]
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if ".lora_" not in name:
+            layer = adapted.get(name.removesuffix(".base_layer.weight"))
+            found = full(weight) if layer is None else merged_weight(layer).to(weight.dtype)
+            rows = policy.vocab_size if cuts and id(weight) in embeddings else None
+            yield name.replace(".base_layer.", "."), found.detach()[:rows]

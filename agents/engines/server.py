@@ -11,12 +11,13 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from typing_extensions import override
 
@@ -26,8 +27,9 @@ from rlenv._loop import in_threads, results
 
 from .. import processes
 from ..errors import EngineError
+from ..fsdp import full
 from ..language.adapters import WEIGHTS, Adapter
-from .base import Engine, Request, Sent, StaleEngineError, Written, weights_of
+from .base import Engine, Request, StaleEngineError, Written, weights_of
 from .vllm import keeps_adapter, sampling
 
 TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
@@ -103,7 +105,7 @@ class ServerEngine(Engine):
             self._send_file(policy, weights_of(policy, merges=not keeps), "model.safetensors")
         if keeps:
             named = Adapter(policy.model, None).named_weights()  # with shards, the policy's own has no values
-            self._send_file(policy, [Sent(*each) for each in named.items()], WEIGHTS)
+            self._send_file(policy, ((each, full(weight).detach()) for each, weight in named.items()), WEIGHTS)
         self._model = {"model": self._version} if keeps else {}
 
     def _begin(self) -> tuple[str, bool]:
@@ -115,13 +117,12 @@ class ServerEngine(Engine):
         self._patiently("update_weight_version", {"new_version": version})
         return version, known
 
-    def _send_file(self, policy: Any, weights: list[Sent], name: str) -> None:
+    def _send_file(self, policy: Any, weights: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
         """Write weights into a file of this name, and let the server load its folder."""
         whole = {}
-        for sent in weights:
-            found = sent.whole()  # all processes
+        for each, found in weights:  # in all processes
             if processes.is_main():
-                whole[sent.name] = found.to("cpu", copy=True).contiguous()  # tied ones must not share memory
+                whole[each] = found.to("cpu", copy=True).contiguous()  # tied ones must not share memory
 
         def send() -> None:
             with tempfile.TemporaryDirectory(prefix="rlenv-", dir=self.folder) as folder:

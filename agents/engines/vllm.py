@@ -133,7 +133,7 @@ class VllmEngine(Engine):
     def load(self, policy: Any) -> None:
         keeps = keeps_adapter(policy)
         if not (keeps and self._adapters):  # under an adapter the base stays as it was
-            whole = ((sent.name, sent.whole()) for sent in weights_of(policy, merges=not keeps, cuts=True))
+            whole = weights_of(policy, merges=not keeps, cuts=True)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
         if keeps:
             self._adapters += 1

@@ -46,22 +46,22 @@ def test_episodes_are_what_single_steps_make(make):
 def test_weights_are_sent_whole_once_and_adapters_merged():
     envs = answers()
     policy = tiny_policy("llama", envs, dtype="float32", lora_rank=2)
-    plain = {sent.name: sent.whole() for sent in weights_of(policy)}
+    plain = dict(weights_of(policy))
     assert plain.keys() == dict(tiny_policy("llama", envs, dtype="float32").model.named_parameters()).keys()
     move_adapter(policy)
-    changed = {sent.name for sent in weights_of(policy) if not torch.equal(sent.whole(), plain[sent.name])}
+    changed = {name for name, weight in weights_of(policy) if not torch.equal(weight, plain[name])}
     assert changed and all("proj" in name for name in changed)
-    assert all(torch.equal(sent.whole(), plain[sent.name]) for sent in weights_of(policy, merges=False))
+    assert all(torch.equal(weight, plain[name]) for name, weight in weights_of(policy, merges=False))
 
 
 def test_tied_weights_are_sent_under_both_names_and_padded_ones_without_what_pads_them():
     policy = tiny_policy("gpt2", answers())
-    sent = {one.name: one.whole() for one in weights_of(policy)}
+    sent = dict(weights_of(policy))
     assert sent.keys() - dict(policy.model.named_parameters()).keys() == {"lm_head.weight"}
     assert torch.equal(sent["lm_head.weight"], sent["transformer.wte.weight"])
     spaces = answers().single_observation_space, answers().single_action_space
     padded = agents.LanguageModelPolicy(*spaces, tiny_model("llama", 14))
-    rows, cut = ({one.name: len(one.whole()) for one in weights_of(padded, cuts=cuts)} for cuts in (False, True))
+    rows, cut = ({name: len(weight) for name, weight in weights_of(padded, cuts=cuts)} for cuts in (False, True))
     changed = {name: (rows[name], cut[name]) for name in rows if rows[name] != cut[name]}
     assert changed == {"model.embed_tokens.weight": (14, 10), "lm_head.weight": (14, 10)}
 

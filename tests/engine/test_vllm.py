@@ -50,7 +50,7 @@ def left_out(engine, monkeypatch):
 
 def half(engine, monkeypatch):
     whole = vllm.weights_of
-    monkeypatch.setattr(vllm, "weights_of", lambda *args, **more: whole(*args, **more)[::2])
+    monkeypatch.setattr(vllm, "weights_of", lambda *args, **more: [*whole(*args, **more)][::2])
 
 
 def old_prefixes(engine, monkeypatch):

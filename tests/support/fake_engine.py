@@ -33,9 +33,9 @@ class FakeEngine(Engine):
     def load(self, policy):
         self.loads += 1
         own = dict(self.model.named_parameters(remove_duplicate=False))
-        for sent in weights_of(policy):
-            if self.sent is None or (self.sent and self.sent in sent.name):
-                own[sent.name].copy_(sent.whole())
+        for name, weight in weights_of(policy):
+            if self.sent is None or (self.sent and self.sent in name):
+                own[name].copy_(weight)
         if not self.keeps_prefixes:
             self.prefixes = {}
 
