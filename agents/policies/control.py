@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -255,28 +255,29 @@ class ControlPolicy(Policy):
     def _held_sample(
         self,
         distribution: StateDependentNoiseDistribution,
-        held: HeldNoise | None,
+        held: State,
         episode_start: torch.Tensor,
         generator: torch.Generator | None,
-    ) -> tuple[torch.Tensor, HeldNoise]:
-        """Return actions [B, A] with noise that is linear in the features of the observation, and the held noise.
+    ) -> tuple[torch.Tensor, State]:
+        """Return actions [B, A] with noise that is linear in the features of the observation, and what is held of it.
 
             a_t = μ(s_t) + θ^T φ(s_t)    θ ~ N(0, σ²), drawn every `sde_sample_freq` steps   (Raffin et al. 2021, eq. 4)
 
         Given the observation alone, the actions have the distribution that is passed in: their log-probabilities are of
-        that, as in stable-baselines3. A matrix is kept at most to the end of an episode.
+        that, as in stable-baselines3. Each slot holds a matrix θ [B, F, A], at most to the end of its episode, and its
+        age in steps [B].
         """
         features, std = distribution._latent_sde, distribution.get_std(self.net.log_std)  # [B, F], [F, A]
         drawn = torch.empty(len(features), *std.shape, dtype=std.dtype, device=std.device)
         drawn = drawn.normal_(generator=generator) * std
         matrices, ages = drawn, torch.zeros(len(features), dtype=torch.int64, device=std.device)
         if held is not None:
-            keeps = ~episode_start.to(std.device) & (held.ages < self.sde_sample_freq)
-            matrices = torch.where(keeps[:, None, None], held.matrices, drawn)
-            ages = held.ages.where(keeps, 0)
+            before, since = held
+            keeps = ~episode_start.to(std.device) & (since < self.sde_sample_freq)
+            matrices, ages = torch.where(keeps[:, None, None], before, drawn), since.where(keeps, 0)
         noisy = distribution.distribution.mean + torch.einsum("bf,bfa->ba", features, matrices)
         squash = distribution.bijector
-        return noisy if squash is None else squash.forward(noisy), HeldNoise(matrices, ages + 1)
+        return noisy if squash is None else squash.forward(noisy), (matrices, ages + 1)
 
     def _logits(self, obs: Obs) -> torch.Tensor:
         """Return logits [B, A] of discrete actions, without the checks of a distribution object."""
@@ -399,18 +400,3 @@ class NormalizedObservations(FlattenExtractor):
         moments.update(finite)
         for buffer, value in ((self.mean, moments.mean), (self.variance, moments.var), (self.count, moments.count)):
             buffer.copy_(torch.as_tensor(value))
-
-
-# Exploration noise that lasts for several steps: generalized state-dependent exploration.
-
-
-class HeldNoise(NamedTuple):
-    """The noise of a policy with gSDE between steps: an exploration matrix per slot, and since how many steps.
-
-    Attributes:
-        matrices: [B, F, A], of F features and A action dimensions.
-        ages: int64 [B].
-    """
-
-    matrices: torch.Tensor
-    ages: torch.Tensor

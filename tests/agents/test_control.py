@@ -183,7 +183,7 @@ def test_held_noise_lasts_for_its_steps_and_no_longer_than_its_episode():
     for step in range(8):
         starts = torch.tensor([step == 0, step in (0, 4)])
         _, _, state = policy.act(torch.rand(2, 3), state, starts, generator=generator)
-        matrices.append(state.matrices)
+        matrices.append(state[0])
     fresh = [[bool((now[i] != before[i]).any()) for i in range(2)] for before, now in pairwise(matrices)]
     assert [1 + step for step, (first, _) in enumerate(fresh) if first] == [3, 6]
     assert [1 + step for step, (_, second) in enumerate(fresh) if second] == [3, 4, 7]
