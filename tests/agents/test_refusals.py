@@ -250,6 +250,7 @@ MEANT = [  # policy, environment, settings; what is named
     ("MlpPolicy", gym.make("CartPole-v1"), {"env_kwargs": {"colour": "red"}}, ("env_kwargs={'colour': 'red'}", "id")),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, ("layers",)),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"optimizer_kwargs": {"eps": 1}}}, ("optimizer_kwargs", "adam_eps")),
+    ("MlpPolicy", gym.make("CartPole-v1"), {"num_envs": 4}, ("num_envs=4", "has 1")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "episodes_per_update": 10}, ("=4", "episodes_per_update=10")),
 ]
