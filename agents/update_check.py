@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -83,30 +83,27 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
     agent = without_draws(agent)
     counts, faults_of_parts = zip(*(_look_at_parts(agent, rollout) for rollout in rollouts), strict=True)
     steps = max(counts)
-    both = [one for rollout in rollouts for one in (rollout, _first_group_unpaid(rollout))]
-    own = [_Steps.of(agent, rollout, steps) for rollout in both]
-    ratios = [_Ratios.of(agent, rollout, seed) for seed, rollout in enumerate(rollouts)]
-    clipped = [sum(counts) for counts in zip(*(each.clipped for each in ratios), strict=True)]
-    others = [sum(counts) for counts in zip(*(each.others for each in ratios), strict=True)]
+    own, ratios = _Steps(steps > 1), _Ratios()
+    for seed, rollout in enumerate(rollouts):
+        own.follow(agent, rollout)
+        own.follow(agent, _first_group_unpaid(rollout))
+        ratios.look(agent, rollout, seed)
     faults = [fault for fault in faults_of_parts if fault][:1]
-    faults += ["wrong claim: advantages_stay, but rows with A = 0 have a gradient"] * any(one.is_wrong for one in own)
-    faults += ["later steps forget the policy before the update: the old log-probabilities change"] * any(
-        one.forgets for one in own
-    )
-    stops = _how_many(*clipped), _how_many(*others)
+    faults += ["wrong claim: advantages_stay, but rows with A = 0 have a gradient"] * own.is_wrong
+    faults += ["later steps forget the policy before the update: the old log-probabilities change"] * own.forgets
+    stops = _how_many(ratios.clipped), _how_many(ratios.others)
     if steps > 1:
         faults += _fault_of_clips(*stops, isinstance(agent, ProximalAgent))
     low, high, _ = _bounds_of(agent)
-    has_term = any(each.has_term for each in ratios)
     return UpdateCheck(
         rollouts=len(rollouts),
         steps=steps,
         clip_range=(1 - low, 1 + high),
-        reached=(min(one.lowest for one in own), max(one.highest for one in own)),
-        off_ppo=_relative([one.off for one in own], [one.size for one in own]),
-        inside=_relative([each.off for each in ratios], [each.size for each in ratios]),
-        has_penalty=steps > 1 and any(each.has_penalty for each in ratios) and not has_term,
-        has_term=has_term,
+        reached=(own.lowest, own.highest),
+        off_ppo=math.sqrt(own.off / max(own.size, 1e-30)),
+        inside=math.sqrt(ratios.off / max(ratios.size, 1e-30)),
+        has_penalty=steps > 1 and ratios.has_penalty and not ratios.has_term,
+        has_term=ratios.has_term,
         stops=stops,
         faults=tuple(faults),
     )
@@ -117,12 +114,8 @@ def _first_group_unpaid(rollout: Rollout) -> Rollout:
     return replace(rollout, rewards=rollout.rewards.where((rollout.groups != rollout.groups[0])[:, None], 0))
 
 
-def _relative(offs: Sequence[float], sizes: Sequence[float]) -> float:
-    return math.sqrt(sum(offs) / max(sum(sizes), 1e-30))
-
-
-def _how_many(stopped: int, count: int) -> str:
-    return UNSEEN if count == 0 else NONE if stopped == 0 else ALL if stopped == count else SOME
+def _how_many(stopped: list[bool]) -> str:
+    return UNSEEN if not stopped else ALL if all(stopped) else SOME if any(stopped) else NONE
 
 
 def _fault_of_clips(clipped: str, others: str, is_proximal: bool) -> list[str]:
@@ -198,9 +191,9 @@ def _fault_of_mean(mean: torch.Tensor, whole: torch.Tensor) -> str:
 
 @dataclass
 class _Steps:
-    """The steps of one update, each beside exact PPO's at the same weights."""
+    """The steps of some updates, each beside exact PPO's at the same weights."""
 
-    several: bool
+    several: bool  # steps per update, which move the ratio away from 1
     lowest: float = 1.0
     highest: float = 1.0
     off: float = 0.0  # Σ |g - g'|²
@@ -208,14 +201,12 @@ class _Steps:
     is_wrong: bool = False  # that rows with A = 0 have no gradient
     forgets: bool = False  # whether later steps compare with other log-probabilities than those before the first
 
-    @classmethod
-    def of(cls, agent: Agent, rollout: Rollout, steps: int) -> _Steps:
-        """Make the update; several steps move the ratio away from 1."""
-        made, played = cls(steps > 1), copy.deepcopy(agent)
+    def follow(self, agent: Agent, rollout: Rollout) -> None:
+        """Make an update of a copy of the agent."""
+        played = copy.deepcopy(agent)
         batches = played.batches
-        played.batches = lambda batch: made.looked(played, batch, batches)  # type: ignore[method-assign]
+        played.batches = lambda batch: self.looked(played, batch, batches)  # type: ignore[method-assign]
         played.update(rollout)
-        return made
 
     def looked(self, agent: Agent, prepared: Batch, batches: Callable[[Batch], Iterator[Batch]]) -> Iterator[Batch]:
         """Yield the batches of the steps, each after it was looked at."""
@@ -254,19 +245,19 @@ def _skips(agent: Any, batch: Batch) -> bool:
 # Ratios that are set: the policy stays, and the old log-probabilities are made to differ from its own.
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ratios:
     """The derivatives in each step's log-probability at ratios inside the clip range, and beyond either end."""
 
-    off: float
-    size: float
-    has_penalty: bool
-    has_term: bool
-    clipped: list[int]  # of the steps that PPO clips: without a gradient, all
-    others: list[int]  # of those that move back into the range
+    off: float = 0.0
+    size: float = 0.0
+    has_penalty: bool = False
+    has_term: bool = False
+    clipped: list[bool] = field(default_factory=list)  # whether steps have no gradient: of those that PPO clips
+    others: list[bool] = field(default_factory=list)  # and of those that move back into the range
 
-    @classmethod
-    def of(cls, agent: Agent, rollout: Rollout, seed: int) -> _Ratios:
+    def look(self, agent: Agent, rollout: Rollout, seed: int) -> None:
+        """Note the derivatives in the steps of a rollout."""
         agent = copy.deepcopy(agent)
         prepared = agent.prepare(rollout)
         low, high, most = _bounds_of(agent)
@@ -279,21 +270,19 @@ class _Ratios:
         found, stays = (_credit(agent, batch, agent.loss) for batch in (inside, no_credit))
         unmoved = replace(prepared, advantages=torch.zeros_like(prepared.advantages))
         term = gradient(agent, unmoved)  # in the logits, which has terms such as an entropy, too
-        size = float(wanted.square().sum())
-        clipped, others = [0, 0], [0, 0]
         steps = prepared.learnable & (prepared.advantages != 0) & (found != stays)  # others are left out at any ratio
         for ratio, up in ((above, True), ((1 - low) / 2, False)):
             outside = _with_ratio(prepared, torch.full_like(drawn, ratio))
             unpaid = replace(outside, advantages=torch.zeros_like(outside.advantages))
             stops = _credit(agent, outside, agent.loss) == _credit(agent, unpaid, agent.loss)  # but for penalties
             further = (outside.advantages > 0) == up
-            for counts, which in ((clipped, steps & further), (others, steps & ~further)):
-                counts[0] += int((stops & which).sum())
-                counts[1] += int(which.sum())
-        penalty = float((stays - nothing).norm()) > TOLERANCE * math.sqrt(size)
-        has_term = float(term.norm()) > TOLERANCE * math.sqrt(size)
-        off = float((found - wanted).square().sum())
-        return cls(off, size, penalty and size > 0, has_term and size > 0, clipped, others)
+            self.clipped += stops[steps & further].tolist()
+            self.others += stops[steps & ~further].tolist()
+        size = float(wanted.norm())
+        self.has_penalty |= float((stays - nothing).norm()) > TOLERANCE * size > 0
+        self.has_term |= float(term.norm()) > TOLERANCE * size > 0
+        self.off += float((found - wanted).square().sum())
+        self.size += size**2
 
 
 def _with_ratio(batch: Batch, ratio: torch.Tensor) -> Batch:
