@@ -177,8 +177,6 @@ def check_seal(folder: Path) -> None:
     Raises:
         ValueError: naming the first file that is missing, cannot be read or differs.
     """
-    if not (folder / MANIFEST).is_file():
-        raise ValueError(f"{str(folder)!r} is damaged: {MANIFEST} is missing")
     sealed = read_table(folder / MANIFEST).get("sha256")
     if not isinstance(sealed, dict):
         raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} names no files")
