@@ -31,8 +31,6 @@ class RewardScale:
     def __call__(self, rollout: Rollout, gamma: float) -> Rollout:
         """Add a rollout to the statistics, and return it with its rewards divided; γ is 0 to 1."""
         earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, gamma), rollout.learnable)
-        if not bool(steps.any()):
-            return rollout
         finite = earned[steps & earned.isfinite()]  # the update on others is skipped
         if len(finite):
             self.moments.update(finite.double().numpy())
