@@ -23,16 +23,13 @@ from zipfile import is_zipfile
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from rlenv._json import read_table
 
-from ..errors import reading
 from ..files import check_seal, whole_folder
-from ..fsdp import frozen_from
-from ..policies import KINDS, Policy, SavedPolicy
+from ..policies import KINDS, SavedPolicy
 from .state import Counters
 
 T = TypeVar("T")
@@ -77,14 +74,14 @@ class Checkpoint:
         path: the folder.
         facts: what agent.json says.
         policy: read once the spaces are known.
-        reference: the same, of the KL anchor; None if it had none.
+        reference: the folder of the frozen reference of the KL anchor; None if it had none.
         version: of the folder, when it was found whole; another one is there after a save.
     """
 
     path: Path
     facts: Facts
     policy: SavedPolicy
-    reference: SavedPolicy | None
+    reference: Path | None
     version: Version | None = None
 
     def training(self, copied: bool = True) -> dict[str, Any]:
@@ -94,14 +91,6 @@ class Checkpoint:
             copied: see `read_state`.
         """
         return read_state(self.path / TRAINING, copied)
-
-    def load_reference(self, policy: Policy, env: VectorEnv) -> Policy | None:
-        """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
-        if self.reference is None:
-            return None
-        folder, seen = self.reference.folder, (env.single_observation_space, env.single_action_space)
-        with reading(folder):
-            return frozen_from(policy, lambda whole: whole.load_frozen(folder, *seen))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -125,8 +114,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if file.suffix in _PICKLES:
             raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
     check_seal(path)
-    policy, reference = (SavedPolicy(facts["policy_kind"], path / name) for name in (POLICY, REFERENCE))
-    return Checkpoint(path, facts, policy, reference if reference.folder.is_dir() else None, version)
+    reference = path / REFERENCE if (path / REFERENCE).is_dir() else None
+    return Checkpoint(path, facts, SavedPolicy(facts["policy_kind"], path / POLICY), reference, version)
 
 
 def while_unchanged(given: str | Path | Checkpoint, read: Callable[[Checkpoint], T]) -> T:

@@ -20,7 +20,7 @@ from rlenv._settings import check_names
 from .. import processes
 from ..checks import check_optional_count
 from ..errors import reading
-from ..fsdp import has_part
+from ..fsdp import frozen_from, has_part
 from ..policies.base import MODEL, Policy
 from ..rollouts.envs import (
     MissingEnv,
@@ -93,8 +93,10 @@ def _restore(
         agent.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
     Attributes(agent, *COUNTERS).load_state_dict(saved.facts)
     wanted = agent.kl_coef or "kl_coef" not in given or agent.needs_teacher
-    if agent.anchor.reference is None and wanted:
-        agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
+    if (folder := saved.reference) and agent.anchor.reference is None and wanted:
+        seen = agent.env.single_observation_space, agent.env.single_action_space
+        with reading(folder):  # it may share weights with the loaded policy
+            agent.anchor.reference = frozen_from(agent.policy, lambda whole: whole.load_frozen(folder, *seen))
     if continue_env is None:
         continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     train_too(agent)  # those that a constructor made
