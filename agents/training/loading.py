@@ -185,9 +185,9 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         settings: keyword arguments that replace saved ones.
 
     Raises:
-        ValueError: if an environment, trust or a learning rate has to be given.
+        ValueError: if an environment, trust or a function has to be given.
     """
-    facts, kept = saved.facts, {"learning_rate": None, **saved.facts["settings"]}
+    facts, kept = saved.facts, saved.facts["settings"]
     model = (saved.policy.folder / MODEL).resolve()
     own = str(model) if (model / "tokenizer_config.json").is_file() else ""
     for name in [name for name in map(str, facts["functions"]) if name not in settings]:
@@ -203,8 +203,6 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
         if own and takes_tokenizer(env):
             arguments["env_kwargs"] = {"tokenizer": own, **(settings.get("env_kwargs") or {})}
-    if arguments["learning_rate"] is None:
-        raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     return arguments
 
 
