@@ -356,13 +356,6 @@ def _prepared(agent: Agent, rollout: Rollout) -> Batch:
     return copy.deepcopy(agent).prepare(rollout)
 
 
-def _with_values(agent: Agent, factor: float) -> Agent:
-    """Return a copy of the agent, with its critic's values, if any, multiplied by a factor."""
-    agent = copy.deepcopy(agent)
-    agent.policy.get_parameter("table").data *= factor
-    return agent
-
-
 def _normalization(agent: Agent, rollouts: Sequence[Rollout]) -> str:
     """Return in words whether doubled rewards, of one group or all, leave the advantages as they are; empty if not."""
     same = {"in each group": True, "over the rollout": True}
@@ -375,7 +368,9 @@ def _normalization(agent: Agent, rollouts: Sequence[Rollout]) -> str:
         compared += 1
         for name, rows, factor in zip(same, (first, torch.ones_like(first)), (1, 2), strict=True):
             more = replace(rollout, rewards=rollout.rewards * (1.0 + rows.double())[:, None])
-            after = _prepared(_with_values(agent, factor), more)
+            other = copy.deepcopy(agent)
+            other.policy.get_parameter("table").data *= factor  # the critic's values, if any
+            after = other.prepare(more)
             off = (after.advantages - before.advantages)[first]
             same[name] &= bool(off.norm() < 0.01 * before.advantages[first].norm())
     return next((f"normalized {name}" for name, held in same.items() if held and compared), "")
