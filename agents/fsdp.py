@@ -66,12 +66,12 @@ def release_weights(*policies: nn.Module | None) -> None:
 
 
 @contextmanager
-def gathered(policy: nn.Module) -> Iterator[None]:
-    """Within this context, every process has the whole weights; all processes enter it together."""
+def gathered(policy: Any) -> Iterator[Any]:
+    """Within this context, every process has the whole weights of the yielded policy; all enter it together."""
     before = not is_dealt_out(next(policy.parameters(), None))
     gather_weights(policy)
     try:
-        yield
+        yield policy
     finally:
         if not before:
             release_weights(policy)

@@ -67,7 +67,7 @@ def evaluate(
         return rollout, collector.failure
 
     with gathered(policy) if player is None else player.acting() as acting:
-        parts = processes.on_all(lambda: play(acting or policy))
+        parts = processes.on_all(lambda: play(acting))
     found = [part for part, _ in parts if part is not None]
     rollout = whole_of(collector.envs, found, policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")

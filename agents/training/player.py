@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -35,11 +35,9 @@ class Player:
         self.figures: dict[str, float] = {}
         self.moment: dict[str, Any] = {}
 
-    @contextmanager
-    def acting(self) -> Iterator[Any]:
+    def acting(self) -> AbstractContextManager[Any]:
         """Within this context, the yielded policy or engine acts with the present weights; all processes enter it."""
-        with gathered(self.agent.policy):
-            yield self.agent.policy
+        return gathered(self.agent.policy)
 
     def collect(self, on_step: OnStep) -> Part:
         """Return the next update's episodes of all processes, None if `on_step` ended it, and the number of steps."""
