@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,7 +112,6 @@ class Teaching(Anchor):
         super().__init__(lesson)
         if lesson.weights == "live":
             self.reference = agent.policy
-        self._mean: MasterWeights | None = None
 
     @override
     def copy_of(self, policy: Any) -> Policy:
@@ -136,13 +136,11 @@ class Teaching(Anchor):
         most = self.lesson.hint_tokens
         return self.agent.policy.hinted(rollout, self.agent.env.metadata, most) if most else rollout
 
-    @property
+    @cached_property
     def mean(self) -> MasterWeights:
         """The averaged weights, 16-bit ones in float32."""
-        if self._mean is None:
-            assert self.reference is not None
-            self._mean = MasterWeights(self.reference.parameters())
-        return self._mean
+        assert self.reference is not None
+        return MasterWeights(self.reference.parameters())
 
     @override
     @torch.no_grad()
