@@ -58,8 +58,6 @@ from .reward_scale import RewardScale
 from .state import COUNTERS, moment_of
 from .update import take_steps
 
-SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
-
 
 class Loop(Algorithm):
     """The training of an algorithm, which `Agent` completes with the methods of stable-baselines3.
@@ -431,7 +429,7 @@ class Loop(Algorithm):
         return {**metrics, **self.figures}
 
     def _fit_to_budget(self, total_timesteps: int) -> None:
-        """Shrink `episodes_per_update` to fit a budget, if the user did not set it.
+        """Shrink `episodes_per_update` so that the longest rollout is half of a budget, if the user did not set it.
 
         Groups stay whole, slots that cannot stay finished each get an episode, and a rollout has two episodes to
         compare unless there is a critic.
@@ -441,7 +439,7 @@ class Loop(Algorithm):
             return
         unit = (self.group_size or 1) * processes.size()
         least = max(1 if self.collector.slots.slots_finish else self.num_envs, 1 if self.uses_critic else 2)
-        fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
+        fitting = max(total_timesteps // 2 // longest // unit, -(-least // unit)) * unit
         if fitting < self.episodes_per_update:
             before, self.episodes_per_update = self.episodes_per_update, fitting
             try:
