@@ -12,11 +12,6 @@ MOST_SLOTS = 1 << 20  # of an environment
 LARGEST_SEED = 2**63 - 1
 
 
-def check_optional_count(name: str, value: Any) -> int | None:
-    """Return None or a whole number of at least 1; see `check_count`."""
-    return None if value is None else check_count(name, value)
-
-
 def check_goal(total_timesteps: Any, total_episodes: Any, progress_bar: bool) -> tuple[str, int]:
     """Return which counter of an agent ends a training, and after how many more.
 

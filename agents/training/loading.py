@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from rlenv._checks import first_line
-from rlenv._settings import check_names
+from rlenv._settings import check_names, declared_by
 
 from .. import processes
-from ..checks import check_optional_count
 from ..errors import reading
 from ..fsdp import frozen_from, has_part
 from ..policies.base import MODEL, Policy
@@ -35,6 +34,7 @@ from ..rollouts.envs import (
 from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .learned import train_too
+from .settings import AgentSettings
 from .state import COUNTERS, Attributes, own_parts_of, parts_of
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `Agent.get_parameters`
@@ -237,7 +237,7 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
     spaces = saved.facts["spaces"]
     if None in (spaces.get("observation"), spaces.get("action")):
         raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
-    size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
+    size = declared_by(AgentSettings)["group_size"].check(saved.facts["settings"].get("group_size"))
     return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
 
 

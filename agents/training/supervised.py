@@ -8,15 +8,16 @@ from typing import Any
 import torch
 
 from rlenv._checks import check_count, check_number
+from rlenv._settings import declared_by
 
 from .. import processes
-from ..checks import check_optional_count
 from ..estimators.aggregation import token_mean
 from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Batch, Rollout
 from .extras import own_passes
 from .optimizer import PolicyOptimizer, warn_of_float16
+from .settings import AgentSettings
 
 
 def warm_start(
@@ -102,8 +103,9 @@ class WarmStart:
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
         self.learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
-        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
-        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
+        settings = declared_by(AgentSettings)
+        self.micro_batch_size = settings["micro_batch_size"].check(micro_batch_size)
+        self.micro_batch_tokens = settings["micro_batch_tokens"].check(micro_batch_tokens)
         warn_of_float16(policy)
         self.max_grad_norm, self.optimizer = max_grad_norm, PolicyOptimizer(policy)
         self.losses: list[float] = []
