@@ -8,7 +8,6 @@ with which seed, does not depend on the clock.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from typing_extensions import override
 from ..devices import to_device
 from ..errors import EngineError
 from ..policies.actor import Actor, for_env
-from ..policies.draws import key_of
+from ..policies.draws import hashed, key_of
 from .base import Engine, Request, checked, unasked
 
 
@@ -124,5 +123,4 @@ class EngineActor(Actor):
     def _seed(self, slot: int) -> int:
         """Return the seed of a request: a hash of the rollout's key, the episode, its turn and the part of the turn."""
         named = (self.key or 0, int(self.episode[slot]), int(self.turn[slot]), int(self.part[slot]))
-        digest = hashlib.blake2b(",".join(map(str, named)).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
+        return hashed(",".join(map(str, named)).encode()) >> 1

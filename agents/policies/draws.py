@@ -65,12 +65,12 @@ class EpisodeDraws:
 def key_of(generator: torch.Generator) -> int:
     """Return the next number that a generator draws; of a GPU's, which the host would wait for, a hash of its state."""
     drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
-    return int(drawn) if drawn.device.type == "cpu" else hashed(generator.get_state())
+    return int(drawn) if drawn.device.type == "cpu" else hashed(generator.get_state().numpy().tobytes())
 
 
-def hashed(state: torch.Tensor) -> int:
-    """Return a key made of the state of a generator, which every number that it draws changes."""
-    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest(), "little")
+def hashed(data: bytes) -> int:
+    """Return a number of 64 bits that depends on all of the data."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def uniform(key: int, first: int, block: int, count: int) -> np.ndarray:
