@@ -305,12 +305,13 @@ def _savable(network: dict[str, Any]) -> dict[str, Any]:
 
 def _check_spaces(name: str, observation_space: spaces.Space, action_space: spaces.Space) -> None:
     """Refuse, in one line, spaces that stable-baselines3's policies fail on later."""
+    supported = ", ".join(kind.__name__ for kind in BASIC)
     seen = list(observation_space.values()) if isinstance(observation_space, spaces.Dict) else [observation_space]
     if not all(isinstance(part, BASIC) for part in seen):
         shown = " ".join(str(observation_space).split())
-        raise ValueError(f"observation space {shown} is not supported; supported: {_names(BASIC)}, and a Dict of them")
+        raise ValueError(f"observation space {shown} is not supported; supported: {supported}, and a Dict of them")
     if not isinstance(action_space, BASIC):
-        raise ValueError(f"action space {action_space} is not supported; supported: {_names(BASIC)}")
+        raise ValueError(f"action space {action_space} is not supported; supported: {supported}")
     if 0 in action_space.shape:
         shape = f"action space {action_space} has shape {action_space.shape}"
         raise ValueError(f"{shape}, so there is nothing to choose; an action needs at least one number")
@@ -341,10 +342,6 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
         if name != "MlpPolicy" and is_image_space(part) and min(part.shape[1:]) < SMALLEST:
             least = f"{name} reads images of at least {SMALLEST} x {SMALLEST} pixels with channels first, Box[C, H, W]"
             raise ValueError(f"{least}, got {part}; resize, transpose or flatten it")
-
-
-def _names(kinds: tuple[type, ...]) -> str:
-    return ", ".join(kind.__name__ for kind in kinds)
 
 
 def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:

@@ -85,7 +85,8 @@ class NumpyActor(Actor):
 
     def _choice(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return actions and their log-probabilities [B], given logits [B, V], as `choose`."""
-        log_probs = log_softmax(logits)
+        shifted = logits - logits.max(-1, keepdims=True)
+        log_probs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
         noisy = log_probs
         if not self.deterministic:
             noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, logits))
@@ -106,9 +107,3 @@ class NumpyActor(Actor):
             self._noise = np.empty_like(like)
         law(torch.from_numpy(self._noise), generator=self.generator)
         return self._noise
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return log-probabilities [B, A]."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
