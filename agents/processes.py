@@ -147,13 +147,12 @@ def check_episodes(episodes: int, group_size: int | None, count: int | None = No
     Raises:
         ValueError: if the groups cannot be dealt out equally.
     """
-    count = count or size()
-    unit = (group_size or 1) * count
+    count, group_size = count or size(), group_size or 1
+    unit = group_size * count
     if episodes % unit:
-        of = f" x group_size={group_size}" if (group_size or 1) > 1 else ""
-        raise ValueError(
-            f"episodes_per_update={episodes} cannot be divided among {count} processes{of}; use a multiple of {unit}"
-        )
+        parts = [f"group_size={group_size}"] * (group_size > 1) + [f"the number of processes ({count})"] * (count > 1)
+        by = " x ".join(parts)
+        raise ValueError(f"{by} does not divide episodes_per_update={episodes}; use a multiple of {unit}")
     return episodes // count
 
 

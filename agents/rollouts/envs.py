@@ -268,7 +268,7 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
         compares: the name of the agent if it compares the episodes of a group.
 
     Raises:
-        ValueError: if the environment or the number of episodes does not fit.
+        ValueError: if the environment does not fit; `processes.check_episodes` checks the number of episodes.
     """
     size = env.metadata.get("group_size")
     specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
@@ -281,8 +281,6 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
             f"group_size={size} needs slots that share their groups, but here each slot has its own; "
             f"use gym.make_vec({name}, num_envs=..., group_size={size}), or the id as env"
         )
-    if episodes % (size or 1):
-        raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
     if compares and (size or episodes) == 1:
         setting = "episodes_per_update" if size is None else "group_size"
         hint = ""
