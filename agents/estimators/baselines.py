@@ -29,7 +29,7 @@ import torch
 
 from ..devices import widest
 from ..rollout import GREEDY_RETURN, Rollout
-from .groups import centred_on_first, counted, group_mean, group_sum, mean_of_rows
+from .groups import centred_on_first, counted, group_mean, group_sum, mean_of_rows, sum_before
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 
@@ -207,19 +207,5 @@ def _sum_of_others(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     """
     order = groups.argsort(stable=True)
     values, groups = values[order], groups[order]
-    found = _sum_before(values, groups) + _sum_before(values.flip(0), groups.flip(0)).flip(0)
+    found = sum_before(values, groups) + sum_before(values.flip(0), groups.flip(0)).flip(0)
     return torch.empty_like(found).index_copy(0, order, found)
-
-
-def _sum_before(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Return, for each row, the sum of the earlier rows of its group [N, M]; the rows of a group are neighbours."""
-
-    def moved_down(rows: torch.Tensor, by: int) -> torch.Tensor:
-        same = (groups[by:] == groups[:-by])[:, None]
-        return torch.cat([torch.zeros_like(rows[:by]), rows[:-by].where(same, 0)])
-
-    found, span = moved_down(values, 1), 1
-    while span < len(values):
-        found = found + moved_down(found, span)
-        span *= 2
-    return found

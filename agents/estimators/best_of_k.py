@@ -6,7 +6,7 @@ import torch
 
 from ..devices import widest
 from ..rollout import Rollout
-from .groups import counted, group_sum, numbered
+from .groups import counted, group_sum, numbered, sum_before
 
 BASELINES = ("none", "loo", "loo-1")
 
@@ -61,7 +61,8 @@ def best_of_k(returns: torch.Tensor, rollout: Rollout, k: int, baseline: str = "
     # Below a gap under i are m others, below one over i are m - 1.
     won = gaps * _all_lowest(rank, rival, others, k)
     missed = gaps * (_all_lowest(rank - 1, joined, others, k) - _all_lowest(rank - 1, rival, others, k))
-    credit = _up_to(won + missed, member, begins) - _total(missed, member)
+    paid = won + missed
+    credit = paid + sum_before(paid[:, None], member)[:, 0] - _total(missed, member)
     if baseline == "none":
         credit = credit + _total(gains.where(begins, 0), member)
     credit = (joined + 1) * credit
@@ -87,9 +88,3 @@ def _all_lowest(lowest: torch.Tensor, drawn: torch.Tensor, total: torch.Tensor, 
 def _total(values: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
     """Return the sum over the rows of the same group [N]."""
     return group_sum(values[:, None], member)[:, 0]
-
-
-def _up_to(values: torch.Tensor, member: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the rows of the same group up to each, in their order [N]."""
-    sums = values.cumsum(0)
-    return sums - _total((sums - values).where(begins, 0), member)

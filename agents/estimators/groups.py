@@ -46,6 +46,20 @@ def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(values).index_add(0, member, values)[member]
 
 
+def sum_before(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the sum of the earlier rows of its group [N, M]; the rows of a group are neighbours."""
+
+    def moved_down(rows: torch.Tensor, by: int) -> torch.Tensor:
+        same = (groups[by:] == groups[:-by])[:, None]
+        return torch.cat([torch.zeros_like(rows[:by]), rows[:-by].where(same, 0)])
+
+    found, span = moved_down(values, 1), 1
+    while span < len(values):
+        found = found + moved_down(found, span)
+        span *= 2
+    return found
+
+
 def numbered(groups: torch.Tensor) -> torch.Tensor:
     """Return the groups [N] numbered from 0, in order; unlike `unique`, it needs no look at their values."""
     ordered, order = groups.sort()
