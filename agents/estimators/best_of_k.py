@@ -54,7 +54,7 @@ def best_of_k(returns: torch.Tensor, rollout: Rollout, k: int, baseline: str = "
     places = torch.arange(len(rows), device=rows.device)
     rank = places - places.where(begins, 0).cummax(0).values  # m, 0 for the lowest of the group
     gaps = gains.diff(prepend=gains[:1]).where(~begins, 0)  # d_m, between the returns of rank m - 1 and m
-    others = _total(torch.ones_like(rank), member) - 1
+    others = group_sum(torch.ones_like(rank), member) - 1
     joined = others.clamp(max=k - 1)  # how many others are in a subset with i
     rivals = {"none": 0 * joined, "loo": (joined + 1).clamp(max=others), "loo-1": joined.clamp(min=1).clamp(max=others)}
     rival = rivals[baseline]  # of how many others the best is subtracted; of none, it is the lowest return
@@ -62,9 +62,9 @@ def best_of_k(returns: torch.Tensor, rollout: Rollout, k: int, baseline: str = "
     won = gaps * _all_lowest(rank, rival, others, k)
     missed = gaps * (_all_lowest(rank - 1, joined, others, k) - _all_lowest(rank - 1, rival, others, k))
     paid = won + missed
-    credit = paid + sum_before(paid[:, None], member)[:, 0] - _total(missed, member)
+    credit = paid + sum_before(paid[:, None], member)[:, 0] - group_sum(missed, member)
     if baseline == "none":
-        credit = credit + _total(gains.where(begins, 0), member)
+        credit = credit + group_sum(gains.where(begins, 0), member)
     credit = (joined + 1) * credit
     return torch.empty_like(credit).index_copy(0, order, credit).to(returns)[:, None].expand_as(returns)
 
@@ -83,8 +83,3 @@ def _all_lowest(lowest: torch.Tensor, drawn: torch.Tensor, total: torch.Tensor, 
         factor = (lowest - i).clamp(min=0).to(chance) / (total - i).clamp(min=1)
         chance = chance * factor.where(i < drawn, 1)
     return chance
-
-
-def _total(values: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the rows of the same group [N]."""
-    return group_sum(values[:, None], member)[:, 0]

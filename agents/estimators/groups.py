@@ -41,7 +41,7 @@ def centred_on_first(
 
 
 def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Return, for each row, the sum of the rows of its group [N, T]."""
+    """Return, for each row, the sum of the rows of its group [N, ...]."""
     member = numbered(groups)
     return torch.zeros_like(values).index_add(0, member, values)[member]
 
