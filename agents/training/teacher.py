@@ -151,10 +151,10 @@ class Teaching(Anchor):
         policy, trained = self.agent.policy, self.agent.policy_optimizer.weights
         release_weights(policy, self.reference)
         kept = dict(self.reference.named_parameters())
-        for name, weight in policy.named_parameters():
-            if weight.requires_grad:
-                (mean,), (present,) = self.mean.of([kept[name]]), trained.of([weight])
-                local(mean).lerp_(local(present), self.lesson.rate)
+        present = {name: weight for name, weight in policy.named_parameters() if weight.requires_grad}
+        both = zip(self.mean.of(kept[name] for name in present), trained.of(present.values()), strict=True)
+        for mean, weight in both:
+            local(mean).lerp_(local(weight), self.lesson.rate)
         self.mean.copy_down()
 
     @property
