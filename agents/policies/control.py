@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import OrderedDict
 from pathlib import Path
@@ -209,12 +210,8 @@ class ControlPolicy(Policy):
 
     @override
     def frozen_copy(self) -> Self:
-        distribution = vars(self.net.action_dist)
-        last = {name: distribution.pop(name) for name in _LAST if name in distribution}  # of a graph: cannot be copied
-        try:
-            return super().frozen_copy()
-        finally:
-            distribution.update(last)
+        last = [vars(self.net.action_dist).get(name) for name in _LAST]  # of a graph: cannot be copied
+        return copy.deepcopy(self, {id(each): None for each in last}).requires_grad_(False)
 
     @torch.no_grad()
     def observe(self, rollout: Rollout) -> None:
