@@ -14,14 +14,12 @@ import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ..devices import to_device
-from ..policies.choosing import Source
 from .acting_copy import acting_copy, refresh
 from .decoder import Decoder
 from .kv_cache import SlotCache
 from .seats import OwnRows, newest_tokens
 
-Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
+Choose = Callable[[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
 Run = Callable[[], None]
 BUCKET = 64  # columns
 WARM_UP = 3  # runs before a capture, in which libraries initialize themselves
@@ -34,9 +32,7 @@ class Capture:
     """
 
     def __init__(self, model: PreTrainedModel, num_slots: int, max_length: int) -> None:
-        config = model.config.get_text_config()
-        self.cache = SlotCache(config.num_hidden_layers, num_slots, max_length)
-        self.cache.use(num_slots)
+        self.cache = SlotCache(model, num_slots, max_length)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
         precision = torch.promote_types(model.dtype, torch.float32)
@@ -65,7 +61,7 @@ class Captures:
         known = self.by_slots.get(num_slots)
         if known is None or known.cache.max_length < max_length:
             self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
-        return CapturedDecoder(self.by_slots[num_slots], choose, self._model, source, num_slots, max_length)
+        return CapturedDecoder(self.by_slots[num_slots], choose, self._model, source)
 
     def __deepcopy__(self, memo: Any) -> Captures:
         return Captures()
@@ -78,15 +74,15 @@ class CapturedDecoder(Decoder):
 
     Args:
         capture: of the step.
-        choose: returns actions and their log-probabilities [B], given logits [B, V].
-        parts: as for `Decoder`.
+        choose: returns actions and their log-probabilities [B], given logits [B, V] and numbers as `act`.
+        model: the one that acts.
+        source: as for `Decoder`.
     """
 
-    def __init__(self, capture: Capture, choose: Choose, *parts: Any) -> None:
-        super().__init__(*parts)
-        self.capture, self.cache, self.choose = capture, capture.cache, choose
-        self._seats = OwnRows(self.num_slots, self.cache)  # of the capture's cache
-        self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
+    def __init__(self, capture: Capture, choose: Choose, model: PreTrainedModel, source: PreTrainedModel) -> None:
+        super().__init__(model, source, capture.cache)
+        self.capture, self.choose = capture, choose
+        self._seats = OwnRows(capture.cache)  # on a CPU, too
         self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self
 
@@ -101,46 +97,40 @@ class CapturedDecoder(Decoder):
         lengths: torch.Tensor,
         starts: torch.Tensor,
         playing: torch.Tensor | None,
-        deterministic: bool,
-        source: Source,
-        appended: torch.Tensor | None = None,
+        appended: torch.Tensor | None,
+        numbers: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the next token of every slot and their log-probabilities [B].
 
-        The arguments are those of `logits`, whether to choose the likeliest token, and the source of randomness; see
-        `sample_categorical`.
+        The arguments are those of `logits`, and the numbers of which each chooses a token [B]; None for the likeliest.
         """
         self.is_new = False
-        self.held += 1
-        plays = None if playing is None or not playing.any() else playing.cpu()
-        starts = starts.cpu() | (self.cut if plays is None else self.cut & plays)
-        answered, ends = self._read_replies(tokens, lengths, ~starts, appended)
-        self.held[answered] = ends
+        self.held += 1  # now each context's length, or more
+        plays = torch.ones_like(self.cut) if playing is None or not playing.any() else playing.cpu()
+        starts = starts.cpu() | (self.cut & plays)
+        self._read_replies(tokens, lengths, ~starts, appended)
         if len(slots := starts.nonzero()[:, 0]):
-            there = to_device(slots, tokens.device)
-            self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
+            self._prefill(tokens, lengths, slots, head=False)
             self.cut[slots] = False
         self.capture.tokens.copy_(newest_tokens(tokens, lengths))
         self.capture.positions.copy_(lengths - 1)
-        held = self.held if plays is None else self.held[plays]
-        window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.cache.max_length)
+        if numbers is not None:
+            self.capture.numbers.copy_(numbers)
+        window = min(-(-int(self.held[plays].max()) // BUCKET) * BUCKET, self.cache.max_length)
         self.cut |= self.held > window
-        if isinstance(source, torch.Tensor):
-            self.capture.numbers.copy_(source)
-        elif not deterministic:
-            self.capture.numbers.uniform_(generator=source)
-        if (key := (window, deterministic)) not in self.capture.runs:
+        if (key := (window, numbers is None)) not in self.capture.runs:
             self.capture.runs[key] = self._captured(*key)
         self.capture.runs[key]()
         actions, log_probs = (output.clone() for output in self.capture.outputs)
         return actions, log_probs
 
-    def _captured(self, window: int, deterministic: bool) -> Run:
+    def _captured(self, window: int, is_greedy: bool) -> Run:
         capture, newest, choose = self.capture, self._newest, self.choose
+        numbers = None if is_greedy else capture.numbers
 
         def run() -> None:
             logits = newest(capture.tokens, capture.positions, capture.cache, window)
-            for output, made in zip(capture.outputs, choose(logits, deterministic, capture.numbers), strict=True):
+            for output, made in zip(capture.outputs, choose(logits, numbers), strict=True):
                 output.copy_(made)
 
         if capture.tokens.device.type != "cuda":

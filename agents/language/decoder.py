@@ -31,33 +31,31 @@ class Decoder:
     Args:
         model: the one that acts; see `acting_copy`.
         source: the one whose weights it has; a cache is of the weights that they were.
-        num_slots: B.
-        max_length: L, the longest context.
+        cache: with a row for each slot.
         plain_head: whether logits are the output embeddings applied to the trunk's output.
         share_prefixes: whether a step reads a long beginning that contexts share once, on a CPU in full precision.
 
     Attributes:
         is_new: whether it has read nothing yet.
+        held: the lengths of contexts as they were when they, or a reply in them, were read whole, on the host [B].
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         source: PreTrainedModel,
-        num_slots: int,
-        max_length: int,
+        cache: SlotCache,
         plain_head: bool = False,
         share_prefixes: bool = False,
     ) -> None:
-        self.model, self.num_slots = model, num_slots
-        self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
-        self.is_new = True
+        self.model, self.cache, self.is_new = model, cache, True
+        self.held = torch.zeros(cache.num_rows, dtype=torch.int64)
         self._newest = NewestToken(model, plain_head)
         self._weights = list(source.parameters())
         self._version = self._present_version()
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
         seats = SharedRows if model.device.type == "cpu" else OwnRows
-        self._seats: OwnRows = seats(num_slots, self.cache)
+        self._seats: OwnRows = seats(cache)
         self._shares = share_prefixes and takes_forests(model) and model.dtype not in HALVES
 
     def is_old(self) -> bool:
@@ -103,10 +101,7 @@ class Decoder:
         """
         self.is_new = False
         new, going = self._seats.take(tokens, lengths, starts, playing, appended)
-        begun = None
-        if len(new):
-            there = to_device(new, tokens.device)
-            _, begun = self._prefill(tokens, lengths, there, self._seats.rows(there))
+        begun = self._prefill(tokens, lengths, new) if len(new) else None
         if begun is None or going.any():
             self._read_replies(tokens, lengths, going, appended)
             newest, positions = self._seats.by_row(newest_tokens(tokens, lengths)), self._seats.by_row(lengths - 1)
@@ -121,23 +116,19 @@ class Decoder:
 
     def _read_replies(
         self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> None:
         """Read the replies to slots that go on, bool [B]: each action and its reply without the last token.
 
         All contexts of a pass end with the last query; the queries of a shorter reply begin with tokens that were read
         before, whose keys and values stay as they are. So no query is beyond the window, also of models whose mask
         counts columns from its end.
-
-        Returns:
-            Which slots have replies, and the lengths of their contexts [n], on the host.
         """
-        none = torch.empty(0, dtype=torch.int64)
-        answered = none if appended is None else ((appended > 0) & going).nonzero()[:, 0]
-        if appended is None or not len(answered):
-            return none, none
+        if appended is None or not len(answered := ((appended > 0) & going).nonzero()[:, 0]):
+            return
         device, longest = tokens.device, int(appended[answered].max())
         slots = to_device(answered, device)
         (ends,) = to_host(lengths[slots])
+        self.held[answered] = ends
         rows, behind = self._seats.rows(slots), torch.arange(longest) - longest
         columns = (ends - 1)[:, None] + behind  # [n, Q]
         unread = behind >= -appended[answered, None]
@@ -153,25 +144,25 @@ class Decoder:
                 position_ids=positions,
                 **cached(self.model, self.cache),
             )
-        return answered, ends
 
     def _prefill(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, head: bool = True
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Read the contexts of these slots [n] into rows [n]; equal neighbours, such as a group's, are read once.
+        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, head: bool = True
+    ) -> torch.Tensor | None:
+        """Read the contexts of these slots into their rows; equal neighbours, such as a group's, are read once.
 
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
-            slots: to read [n].
-            rows: of the cache, to write [n].
+            slots: to read, on the host [n].
             head: whether logits are needed.
 
         Returns:
-            The lengths of these contexts [n], on the host, and the logits after them [n, V]; None if they are not
-            needed, or if the lengths differ: then a step reads the last tokens again.
+            The logits after these contexts [n, V]; None if they are not needed, or if the lengths differ: then a step
+            reads the last tokens again.
         """
-        contexts, counts = to_host(tokens[slots], lengths[slots])
+        there = to_device(slots, tokens.device)
+        contexts, counts = to_host(tokens[there], lengths[there])
+        self.held[slots], rows = counts, self._seats.rows(there)
         first, last = torch.stack(counts.aminmax()).tolist()
         new = differs(contexts, counts)
         distinct, sources = contexts[new, :last], new.cumsum(0) - 1
@@ -189,7 +180,7 @@ class Decoder:
             else:
                 self.model.base_model(ids, **cached(self.model, read))
             self.cache.place(rows[begin:end], read, source_rows)
-        return counts, torch.cat(made) if made else None
+        return torch.cat(made) if made else None
 
 
 class NewestToken:

@@ -98,14 +98,15 @@ class SlotCache(Cache):
     """A `SlotLayer` for each layer of the model.
 
     Args:
-        num_layers: of the model.
+        model: whose keys and values it holds.
         num_rows: B, the largest number of contexts.
         max_length: L, the longest context.
     """
 
-    def __init__(self, num_layers: int, num_rows: int, max_length: int) -> None:
-        self.max_length = max_length
-        super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
+    def __init__(self, model: PreTrainedModel, num_rows: int, max_length: int) -> None:
+        self.num_rows, self.max_length = num_rows, max_length
+        layers = model.config.get_text_config().num_hidden_layers
+        super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(layers)])
 
     @property
     def per_token(self) -> int:

@@ -25,6 +25,7 @@ from .acting_copy import acting_copy, is_changed
 from .attention import one_thread, without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
+from .kv_cache import SlotCache
 from .loading import base_of, check_model, has_adapter, has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .products import fast_products, least_rows
@@ -155,12 +156,11 @@ class LanguageModelPolicy(Policy):
 
     def _decoder(self, num_envs: int, max_length: int) -> Decoder:
         """Return the decoder of B slots with contexts of at most L tokens."""
-        parts = (num_envs, max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
-            return self._captures.decoder(self.model, self._choose, *parts)
+            return self._captures.decoder(self.model, self._choose, num_envs, max_length)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
-        acting = acting_copy(self.model, packs)
-        return Decoder(acting, self.model, *parts, self.head_is_plain, self.share_prefixes)
+        acting, cache = acting_copy(self.model, packs), SlotCache(self.model, num_envs, max_length)
+        return Decoder(acting, self.model, cache, self.head_is_plain, self.share_prefixes)
 
     @override
     @one_thread()
@@ -181,11 +181,14 @@ class LanguageModelPolicy(Policy):
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
         state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, appended)
+        numbers: Any = None if deterministic else generator  # of which each chooses a token
+        if not deterministic and not isinstance(generator, torch.Tensor):
+            numbers = torch.rand(len(lengths), dtype=widest(lengths.device), generator=generator, device=lengths.device)
         with without_cudnn(tokens.device):
             if isinstance(state, CapturedDecoder):
-                return *state.act(tokens, lengths, starts, playing, deterministic, generator, answers), state
+                return *state.act(tokens, lengths, starts, playing, answers, numbers), state
             logits = state.logits(tokens, lengths, starts, playing, answers)
-            return *self._choose(logits, deterministic, generator), state
+            return *self._choose(logits, numbers), state
 
     @override
     @one_thread()
@@ -207,7 +210,7 @@ class LanguageModelPolicy(Policy):
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
         longest = tokens.shape[1]  # an evaluation may have longer contexts than the training
-        same = state is not None and state.num_slots == len(lengths) and state.cache.max_length >= longest
+        same = state is not None and state.cache.num_rows == len(lengths) and state.cache.max_length >= longest
         if state is None or not same or state.is_old() or (bool(starts.all()) and not state.is_new):
             if longest > self.max_length:
                 check_model(self.model, self.vocab_size, longest)
@@ -215,11 +218,9 @@ class LanguageModelPolicy(Policy):
         answers = state.appended(lengths, appended)
         return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
 
-    def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return tokens and their log-probabilities [B], given logits [B, V]; each is chosen by one number."""
-        if not deterministic and not isinstance(source, torch.Tensor):
-            source = torch.rand(len(logits), dtype=widest(logits.device), generator=source, device=logits.device)
-        return choose(self._distribution(logits), deterministic, source)
+    def _choose(self, logits: torch.Tensor, numbers: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return tokens and their log-probabilities [B], given logits [B, V] and a number for each; None is greedy."""
+        return choose(self._distribution(logits), numbers is None, numbers)
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities that tokens are drawn with [B, V], given logits [B, V]."""

@@ -16,12 +16,11 @@ class OwnRows:
     Another order would depend on who plays and what was chosen, and the host would have to wait to learn it.
 
     Args:
-        num_slots: B.
         cache: whose rows the slots have.
     """
 
-    def __init__(self, num_slots: int, cache: SlotCache) -> None:
-        cache.use(num_slots)
+    def __init__(self, cache: SlotCache) -> None:
+        cache.use(cache.num_rows)
 
     def take(
         self,
@@ -57,14 +56,13 @@ class SharedRows(OwnRows):
     So the episodes of a group are computed once as long as they choose the same tokens, and then get copies of the row.
     """
 
-    def __init__(self, num_slots: int, cache: SlotCache) -> None:
-        super().__init__(0, cache)
-        self._cache = cache
-        self._row_of_slot = torch.full((num_slots,), -1)  # -1 for none
+    def __init__(self, cache: SlotCache) -> None:
+        self._cache = cache  # whose rows are used from the first contexts on
+        self._row_of_slot = torch.full((cache.num_rows,), -1)  # -1 for none
         self._slot_of_row: torch.Tensor | None = None  # the first slot of each row [R]; None if R = B, in order
         self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
         # The number and the length of the context that each slot began with [2, B], and what rows share of these.
-        self._begun, self._numbered = np.zeros((2, num_slots), dtype=np.int64), 0
+        self._begun, self._numbered = np.zeros((2, cache.num_rows), dtype=np.int64), 0
         self._shared: Beginnings | None = None
 
     @override

@@ -12,6 +12,7 @@ from rlenv._checks import first_line
 
 from ..devices import to_device, widest
 from .decoder import Decoder
+from .kv_cache import SlotCache
 from .loading import SUPPORTED, model_type
 from .prefix_sharing import takes_forests
 from .reading import Reading, forest_of_two
@@ -88,7 +89,7 @@ def _decoded(model: PreTrainedModel, contexts: torch.Tensor, plain: torch.Tensor
     rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
     full = contexts.shape[1]
     first, then = torch.tensor([[1, full // 2], [max(full - 1, 2), full]])
-    decoder = Decoder(model, model, 2, full)
+    decoder = Decoder(model, model, SlotCache(model, 2, full))
     made, wanted = [], []
     for lengths, starting, appended in ((first, starts, None), (then, ~starts, then - first - 1)):
         ends = to_device(lengths, contexts.device)
