@@ -48,10 +48,12 @@ class Forest:
     """How the nodes of a row attend to each other.
 
     Attributes:
+        positions: of the nodes in their contexts [1, M].
         parts: the contexts that own all their tokens, and the others; those of about equal size together.
         place: where each node is among the queries of all parts, one after the other [M].
     """
 
+    positions: torch.Tensor
     parts: list[Rows]
     place: torch.Tensor
 
@@ -97,7 +99,7 @@ def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
 
 def build_forest(
     chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, Forest, torch.Tensor]:
+) -> tuple[torch.Tensor, Forest, torch.Tensor]:
     """Lay out contexts as one row of nodes: each owns the tokens that it does not share with the one before it.
 
     Args:
@@ -107,7 +109,7 @@ def build_forest(
         device: where they will be read.
 
     Returns:
-        ids [1, M], positions [1, M] and the forest, on the device, and the node of each context's tokens [C, L].
+        ids [1, M] and the forest, on the device, and the node of each context's tokens [C, L].
     """
     column = torch.arange(chains.shape[1]).expand_as(chains)
     after = column >= shared[:, None]
@@ -129,7 +131,7 @@ def build_forest(
             visible = to_device(reached, device)[:, None, :, None] >= torch.arange(width, device=device)
         parts.append(Rows(to_device(queries, device), to_device(keys, device), visible))
     ids, positions, place = (to_device(x, device) for x in (chains[owned][None], column[owned][None], place))
-    return ids, positions, Forest(parts, place), node
+    return ids, Forest(positions, parts, place), node
 
 
 _present: ContextVar[Forest] = ContextVar("forest")

@@ -42,7 +42,6 @@ class Reading:
         actions: the token chosen at each edge [E].
         edge_of_step: the edge of each existing step, in order of (episode, step) [M].
         forest: how the tokens of the only row attend to each other; None if rows are causal.
-        positions: of the tokens of a forest [1, W].
     """
 
     ids: torch.Tensor
@@ -50,7 +49,6 @@ class Reading:
     actions: torch.Tensor
     edge_of_step: torch.Tensor
     forest: Forest | None = None
-    positions: torch.Tensor | None = None
 
     def by_step(self) -> Reading:
         """Return the same reading with an edge for every step."""
@@ -69,7 +67,7 @@ class Reading:
         inputs: dict[str, Any] = {}  # rows need no mask: padding is on the right, where it cannot influence anything
         if self.forest is not None:  # a mask of four dimensions keeps transformers from making one
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)
-            inputs = {"attention_mask": mask, "position_ids": self.positions}
+            inputs = {"attention_mask": mask, "position_ids": self.forest.positions}
 
         model: Any = part  # of transformers
         numbers = self.ids.numel() * model.config.get_text_config().hidden_size
@@ -101,8 +99,8 @@ def plan_reading(rollout: Rollout, merge_rows: bool, width: int | None) -> Readi
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
         own, shared = _counts(chains)
         if width is not None and _is_worth_it(chains, own, shared, width):
-            ids, positions, forest, node = build_forest(chains, own, shared, device)
-            return _edges(ids, node[chain_of_row[rows], columns], actions, True, forest, positions)
+            ids, forest, node = build_forest(chains, own, shared, device)
+            return _edges(ids, node[chain_of_row[rows], columns], actions, True, forest)
         if merge_rows:
             ids, rows = chains.clamp(min=0), chain_of_row[rows]
     return _edges(to_device(ids, device), rows * ids.shape[1] + columns, actions, merge_rows)
@@ -133,12 +131,7 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, ...]:
 
 
 def _edges(
-    ids: torch.Tensor,
-    node_of_step: torch.Tensor,
-    actions: torch.Tensor,
-    merge: bool,
-    forest: Forest | None = None,
-    positions: torch.Tensor | None = None,
+    ids: torch.Tensor, node_of_step: torch.Tensor, actions: torch.Tensor, merge: bool, forest: Forest | None = None
 ) -> Reading:
     """Return a reading of these tokens; if `merge`, equal steps share an edge. The steps are still on the host."""
     nodes, edge_of_step = node_of_step, torch.arange(len(actions), device=actions.device)
@@ -147,14 +140,14 @@ def _edges(
         edges, edge_of_step = (node_of_step * vocab + actions).unique(return_inverse=True)
         nodes, actions = edges // vocab, edges % vocab
     nodes, actions, edge_of_step = (to_device(each, ids.device) for each in (nodes, actions, edge_of_step))
-    return Reading(ids, nodes, actions, edge_of_step, forest, positions)
+    return Reading(ids, nodes, actions, edge_of_step, forest)
 
 
 def forest_of_two(contexts: torch.Tensor, fork: int) -> Reading:
     """Read two contexts [2, L] that differ from column `fork` on as a forest, with an edge for every token of both."""
     (chains,), lengths = to_host(contexts), torch.full((2,), contexts.shape[1])
-    ids, positions, forest, node = build_forest(chains, lengths, torch.tensor([0, fork]), contexts.device)
-    return _edges(ids, node.flatten(), chains.flatten(), False, forest, positions)
+    ids, forest, node = build_forest(chains, lengths, torch.tensor([0, fork]), contexts.device)
+    return _edges(ids, node.flatten(), chains.flatten(), False, forest)
 
 
 def _counts(chains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
