@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -54,9 +53,8 @@ class Decoder:
         self._weights = list(source.parameters())
         self._version = self._present_version()
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
-        seats = SharedRows if model.device.type == "cpu" else OwnRows
-        self._seats: OwnRows = seats(cache)
-        self._shares = share_prefixes and takes_forests(model) and model.dtype not in HALVES
+        shares = share_prefixes and takes_forests(model) and model.dtype not in HALVES
+        self._seats = SharedRows(cache, shares) if model.device.type == "cpu" else OwnRows(cache)
 
     def is_old(self) -> bool:
         """Return whether the weights have changed since this was made."""
@@ -105,14 +103,9 @@ class Decoder:
         if begun is None or going.any():
             self._read_replies(tokens, lengths, going, appended)
             newest, positions = self._seats.by_row(newest_tokens(tokens, lengths)), self._seats.by_row(lengths - 1)
-            with self._attention():
+            with attention_with(self._seats.beginnings(), self.model):
                 begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
         return self._seats.by_slot(begun)
-
-    def _attention(self) -> AbstractContextManager[None]:
-        """Return the context of a step: attention that reads shared beginnings once, where that saves enough."""
-        beginnings = self._seats.beginnings() if self._shares else None
-        return attention_with(beginnings, self.model) if beginnings else nullcontext()
 
     def _read_replies(
         self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None

@@ -54,10 +54,14 @@ class SharedRows(OwnRows):
     """The seats of a CPU: each distinct context of the slots that play has a row, always the first ones.
 
     So the episodes of a group are computed once as long as they choose the same tokens, and then get copies of the row.
+
+    Args:
+        cache: whose rows the slots have.
+        shares: whether a step reads beginnings that rows share once.
     """
 
-    def __init__(self, cache: SlotCache) -> None:
-        self._cache = cache  # whose rows are used from the first contexts on
+    def __init__(self, cache: SlotCache, shares: bool) -> None:
+        self._cache, self._shares = cache, shares
         self._row_of_slot = torch.full((cache.num_rows,), -1)  # -1 for none
         self._slot_of_row: torch.Tensor | None = None  # the first slot of each row [R]; None if R = B, in order
         self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
@@ -138,7 +142,7 @@ class SharedRows(OwnRows):
     def beginnings(self) -> Beginnings | None:
         slots = slice(None) if self._slot_of_row is None else self._slot_of_row.numpy()
         numbers, widths = self._begun[:, slots]
-        if len(widths) * int(widths.min()) * self._cache.per_token < WORTH_IT:  # quickly told
+        if not self._shares or len(widths) * int(widths.min()) * self._cache.per_token < WORTH_IT:  # quickly told
             return None
         self._shared = self._shared or Beginnings.of(numbers, widths)
         return self._shared if self._shared.spared * self._cache.per_token >= WORTH_IT else None

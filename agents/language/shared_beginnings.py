@@ -6,7 +6,7 @@ scores of the beginning and of the rest are made apart and go into one softmax, 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,9 +59,9 @@ class Beginnings:
 _present: ContextVar[Beginnings] = ContextVar("beginnings")
 
 
-def attention_with(beginnings: Beginnings, part: Any) -> AbstractContextManager[None]:
-    """Return a context in which the layers of a part of a model read these beginnings once."""
-    return attention_by(NAME, part, _present, beginnings)
+def attention_with(beginnings: Beginnings | None, part: Any) -> AbstractContextManager[None]:
+    """Return a context in which the layers of a part of a model read these beginnings, if any, once."""
+    return nullcontext() if beginnings is None else attention_by(NAME, part, _present, beginnings)
 
 
 def _attend(
