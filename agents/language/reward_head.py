@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers.utils import logging
 
 from rlenv._checks import first_line, quiet
 from rlenv._json import read_table
@@ -59,7 +61,12 @@ def make_reward_model(
     folder = model_folder(spec)
     base, name = base_of(trained) if trained else (folder, name_of(folder))
     with seeded_weights(seed):
-        model = _new_model(str(spec), vocab_size, max_length) if str(spec) in PRESETS else _read_model(base, trained)
+        if str(spec) in PRESETS:
+            config = preset_config(str(spec), vocab_size, max_length)
+            config.num_labels = 1
+            model = AutoModelForSequenceClassification.from_config(config)
+        else:
+            model = _read_model(base, trained)
         if model.config.vocab_size < vocab_size:
             sizes = f"{vocab_size}) does not fit the model's ({model.config.vocab_size}"
             raise ValueError(f"the tokenizer's vocabulary ({sizes})")
@@ -81,14 +88,6 @@ def save_reward_model(model: Any, folder: Path) -> None:
     config.save_pretrained(folder)
 
 
-def _new_model(name: str, vocab_size: int, max_length: int) -> Any:
-    from transformers import AutoModelForSequenceClassification
-
-    config = preset_config(name, vocab_size, max_length)
-    config.num_labels = 1
-    return AutoModelForSequenceClassification.from_config(config)
-
-
 def _read_model(spec: str | Path, trained: Path | None) -> Any:
     """Return the model in a folder, with a new head if it has none.
 
@@ -96,9 +95,6 @@ def _read_model(spec: str | Path, trained: Path | None) -> Any:
         spec: the folder or id.
         trained: the folder of an adapter on it, with the reward model's configuration; None for the model's own.
     """
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-    from transformers.utils import logging
-
     options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False, "dtype": torch.float32}
     try:
         config = AutoConfig.from_pretrained(str(trained or spec), num_labels=1, trust_remote_code=False)
