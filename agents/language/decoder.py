@@ -12,11 +12,10 @@ from transformers.cache_utils import DynamicCache
 
 from ..devices import HALVES, to_device, to_host
 from .acting_copy import is_changed
-from .attention import Masks
+from .attention import Masks, attention_with
 from .kv_cache import SlotCache, cached
 from .prefix_sharing import takes_forests
 from .seats import OwnRows, SharedRows, differs, newest_tokens
-from .shared_beginnings import attention_with
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 COLLECTORS = ("deprecate_kwarg", "merge_with_config_defaults", "capture_outputs")  # decorators of transformers

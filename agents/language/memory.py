@@ -18,11 +18,11 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .adapters import adapt, adapted_layers
+from .attention import WORTH_IT
 from .critic import Critic
 from .decoder import PREFILL
 from .policy import ELEMENTS, GPU_ELEMENTS
 from .products import can_pack, least_rows
-from .shared_beginnings import WORTH_IT
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).
@@ -225,7 +225,7 @@ class _Sizes:
         return 2 * self.size * self.text.num_hidden_layers * self.keys * slots * self.work.context
 
     def shared(self, slots: int, prompts: int) -> int:
-        """Return the bytes of the prompts' keys and values that a step reads once; see `shared_beginnings.py`."""
+        """Return the bytes of the prompts' keys and values that a step reads once; see `attention.Beginnings`."""
         layer = 2 * self.keys * self.work.prompt_length  # numbers of a prompt
         copies = self.work.device == "cpu" and self.size > 2 and (slots - prompts) * layer >= WORTH_IT
         return self.size * self.text.num_hidden_layers * layer * prompts if copies else 0

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_flag
+from rlenv._checks import check_choice, check_flag, check_number
 
 from ..devices import take_rows, widest
 from ..estimators.kl import DIVERGENCES
@@ -102,9 +102,7 @@ class LanguageModelPolicy(Policy):
     ) -> None:
         super().__init__()
         self.vocab_size, self.max_length = check_text_spaces(observation_space, action_space)
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be a positive number, got {temperature!r}")
-        self.temperature = temperature
+        self.temperature = check_number("temperature", temperature, low=0.0, above=True)
         trained = Path(model) if has_adapter(model) else None
         base, name = base_of(trained) if trained else (model, name_of(model))
         lora = (trained, lora_rank, lora_alpha, lora_targets)
@@ -126,7 +124,8 @@ class LanguageModelPolicy(Policy):
             layers_of(self.model)
         with faults_named(self.model):
             self.head_is_plain = has_plain_head(self.model)
-        self._try_out()
+        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
+        try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
         # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
@@ -137,11 +136,6 @@ class LanguageModelPolicy(Policy):
             self.critic = Critic(self.model, check_choice("critic", critic, policy_folder.CRITICS) == "separate")
         self.eval()
 
-    def _try_out(self) -> None:
-        """Refuse a model if acting, training and the plain forward pass do not agree; see `self_check.try_out`."""
-        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
-        try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
-
     @override
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: with dropout, the trained policy would differ from the sampled one."""
@@ -150,12 +144,12 @@ class LanguageModelPolicy(Policy):
     # Acting.
 
     @override
-    def initial_state(self, num_envs: int) -> Decoder:
-        """Return the decoder of `num_envs` slots, with the weights as they are now; see `acting_copy`."""
-        return self._decoder(num_envs, self.max_length)
+    def initial_state(self, num_envs: int, longest: int = 0) -> Decoder:
+        """Return the decoder of `num_envs` slots, with the weights as they are now; see `acting_copy`.
 
-    def _decoder(self, num_envs: int, max_length: int) -> Decoder:
-        """Return the decoder of B slots with contexts of at most L tokens."""
+        An evaluation may have contexts of up to `longest` tokens, more than the training.
+        """
+        max_length = max(longest, self.max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, self._choose, num_envs, max_length)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
@@ -209,12 +203,12 @@ class LanguageModelPolicy(Policy):
         """
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
-        longest = tokens.shape[1]  # an evaluation may have longer contexts than the training
+        longest = tokens.shape[1]
         same = state is not None and state.cache.num_rows == len(lengths) and state.cache.max_length >= longest
         if state is None or not same or state.is_old() or (bool(starts.all()) and not state.is_new):
             if longest > self.max_length:
                 check_model(self.model, self.vocab_size, longest)
-            state, starts = self._decoder(len(lengths), max(longest, self.max_length)), torch.ones_like(starts)
+            state, starts = self.initial_state(len(lengths), longest), torch.ones_like(starts)
         answers = state.appended(lengths, appended)
         return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
 

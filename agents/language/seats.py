@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from .attention import WORTH_IT, Beginnings
 from .kv_cache import SlotCache
-from .shared_beginnings import WORTH_IT, Beginnings
 
 
 class OwnRows:

@@ -27,7 +27,6 @@ from rlenv.agents.language import (
     products,
     reading,
     seats,
-    shared_beginnings,
 )
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
@@ -195,9 +194,9 @@ def test_equal_contexts_are_computed_once_until_they_differ(monkeypatch):
 
 
 def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(monkeypatch):
-    made, of = [], shared_beginnings.Beginnings.of
+    made, of = [], attention.Beginnings.of
     monkeypatch.setattr(seats, "WORTH_IT", 1)
-    monkeypatch.setattr(shared_beginnings.Beginnings, "of", lambda *parts: made.append(of(*parts)) or made[-1])
+    monkeypatch.setattr(attention.Beginnings, "of", lambda *parts: made.append(of(*parts)) or made[-1])
     policy, contexts, state, found = policy_of(), [[1, 2, 3]] * SLOTS, None, []
     for more in ([[]] * SLOTS, [[4], [4], [4], [5], [5], [5]], *[[[6]] * SLOTS] * 3, [[6], [7], *[[6]] * 4]):
         contexts = [[*context, *tokens] for context, tokens in zip(contexts, more, strict=True)]
