@@ -104,7 +104,7 @@ class ServerEngine(Engine):
         if not (keeps and known):  # under an adapter the base stays as it was
             self._send_file(policy, weights_of(policy, merges=not keeps), "model.safetensors")
         if keeps:
-            named = Adapter(policy.model, None).named_weights()  # with shards, the policy's own has no values
+            named = Adapter(policy.model).named_weights()  # with shards, the policy's own has no values
             self._send_file(policy, ((each, full(weight).detach()) for each, weight in named.items()), WEIGHTS)
         self._model = {"model": self._version} if keeps else {}
 

@@ -45,12 +45,17 @@ class Adapter:
 
     Args:
         model: with peft's layers in it; the base weights are frozen.
-        base_name: folder or id that the base was read from; None if it has no name.
         head: names of the model's parts that are trained and saved whole beside the adapter.
     """
 
-    def __init__(self, model: PreTrainedModel, base_name: str | None, head: tuple[str, ...] = ()) -> None:
-        self.model, self.base_name, self.head = model, base_name, head
+    def __init__(self, model: PreTrainedModel, head: tuple[str, ...] = ()) -> None:
+        self.model, self.head = model, head
+
+    @property
+    def base_name(self) -> str | None:
+        """The folder or id that the base was read from; None if it has no name."""
+        name: str | None = self.model.peft_config[NAME].base_model_name_or_path
+        return name
 
     @property
     def is_fresh(self) -> bool:
@@ -79,7 +84,6 @@ class Adapter:
         """Write the adapter's settings in peft's format."""
         folder.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(self.model.peft_config[NAME])
-        config.base_model_name_or_path = self.base_name
         if not isinstance(config.target_modules, str):  # a set
             config.target_modules = sorted(config.target_modules)
         config.task_type = "SEQ_CLS" if self.head else config.task_type
@@ -108,15 +112,8 @@ class Adapter:
 
     def named_weights(self) -> dict[str, nn.Parameter]:
         """Return the adapter's weights under their names in peft's files."""
-        parts = ("lora_A", "lora_B")
-        whole = {
-            f"{_PREFIX}{name}": weight for name, weight in self.model.named_parameters() if _is_in(name, self.head)
-        }
-        return whole | {
-            f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
-            for name, layer in adapted_layers(self.model)
-            for part in parts
-        }
+        own = {name: each for name, each in self.model.named_parameters() if is_adapters(name, self.head)}
+        return {_PREFIX + name.replace(f".{NAME}.weight", ".weight"): weight for name, weight in own.items()}
 
 
 def adapt(
@@ -153,7 +150,11 @@ def adapt(
             raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
         return None
     if not changed:
-        _inject(model, _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder, head))
+        settings = _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder, head)
+        try:
+            library().inject_adapter_in_model(settings, model, NAME)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapters(name, head))
     for name, layer in adapted_layers(model):
@@ -163,7 +164,8 @@ def adapt(
             raise ValueError(f"the adapter of {name} is not supported; supported: {supported}")
         for part in (layer.lora_A, layer.lora_B):  # float32 of peft on a 16-bit base; the optimizer keeps its own
             part.to(layer.base_layer.weight.dtype)
-    adapter = Adapter(model.eval(), base_name, head)
+    model.peft_config[NAME].base_model_name_or_path = base_name
+    adapter = Adapter(model.eval(), head)
     if folder is not None:
         adapter.load(folder)
     return adapter
@@ -223,11 +225,7 @@ def _linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
 
 def is_adapters(name: str, head: tuple[str, ...] = ()) -> bool:
     """Whether a weight of this name in a module belongs to an adapter, or to a head that is trained with it."""
-    return ".lora_" in name or _is_in(name, head)
-
-
-def _is_in(name: str, head: tuple[str, ...]) -> bool:
-    return name.partition(".")[0] in head
+    return ".lora_" in name or name.partition(".")[0] in head
 
 
 def adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
@@ -282,11 +280,3 @@ def library() -> Any:
         ValueError: if it is not installed; asked before a model is read, which may take minutes.
     """
     return require("peft", "lora", "a LoRA adapter")
-
-
-def _inject(model: PreTrainedModel, settings: Any) -> None:
-    """Let peft put its layers into a model."""
-    try:
-        library().inject_adapter_in_model(settings, model, NAME)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error

@@ -18,7 +18,7 @@ from rlenv._json import read_table
 
 from ..policies.base import seeded_weights
 from ..policies.presets import PRESETS
-from .adapters import NAME, Adapter, adapt, adapted_layers, library
+from .adapters import Adapter, adapt, adapted_layers, library
 from .loading import ADAPTER_CONFIG, base_of, check_precision, has_adapter, model_folder, name_of
 from .sizes import preset_config
 
@@ -70,9 +70,7 @@ def make_reward_model(
         if model.config.vocab_size < vocab_size:
             sizes = f"{vocab_size}) does not fit the model's ({model.config.vocab_size}"
             raise ValueError(f"the tokenizer's vocabulary ({sizes})")
-        adapter = adapt(model, name, trained, lora_rank, lora_alpha, lora_targets, _head(model))
-    if adapter is not None:
-        model.peft_config[NAME].base_model_name_or_path = adapter.base_name  # for `save_reward_model`
+        adapt(model, name, trained, lora_rank, lora_alpha, lora_targets, _head(model))
     model.config.pad_token_id = model.config.pad_token_id if pad is None else pad
     return model.eval()
 
@@ -82,7 +80,7 @@ def save_reward_model(model: Any, folder: Path) -> None:
     if not adapted_layers(model):
         model.save_pretrained(folder)
         return
-    Adapter(model, model.peft_config[NAME].base_model_name_or_path, _head(model)).save(folder, with_base=True)
+    Adapter(model, _head(model)).save(folder, with_base=True)
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)

@@ -23,6 +23,7 @@ def with_teacher(agent):
                 moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
                 weight.add_(moved.to(weight.device))
         if (adapter := getattr(teacher, "adapter", None)) is not None:
-            adapter.base_name = None  # a base that was moved cannot be read again by its name
+            settings = adapter.model.peft_config["default"]
+            settings.base_model_name_or_path = None  # a base that was moved cannot be read again by its name
         agent.anchor.reference = teacher
     return agent
