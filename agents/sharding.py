@@ -17,11 +17,11 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils._pytree import tree_map
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from . import processes
 from .devices import HALVES
 from .fsdp import full, has_part, outlines, release_weights
+from .language.reading import layers_of
 from .processes import is_dealt_out
 
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
@@ -62,7 +62,7 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
         policy = make()
         if has_part(policy):
             raise ValueError("the policy is dealt out already, to another agent; save that agent and load it")
-        if not _layers(policy):
+        if not layers_of(policy):
             raise ValueError(f"shard is for language models with known layers; omit it for a {type(policy).__name__}")
         made.extend((policy, _outline(policy)))
         return made[1]
@@ -112,7 +112,7 @@ def _shard(policy: Any, device: torch.device) -> None:
     """Deal out the main process's weights, in place; in the other processes they have no values yet."""
     mesh = init_device_mesh(device.type, (processes.size(),))
     heads = [] if policy.critic is None else [policy.critic.head]  # may have another precision than the model
-    for unit in (*_layers(policy), *heads, policy):
+    for unit in (*layers_of(policy), *heads, policy):
         _move(unit, device)
         processes.same_start(unit)
         halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
@@ -128,10 +128,6 @@ def _shard(policy: Any, device: torch.device) -> None:
     register_fsdp_forward_method(policy, "begin")
     policy.begin()  # torch takes the unit that runs first for the root
     release_weights(policy)
-
-
-def _layers(policy: nn.Module) -> list[nn.Module]:
-    return [part for part in policy.modules() if isinstance(part, GradientCheckpointingLayer)]
 
 
 def _unshare(policy: Any) -> None:

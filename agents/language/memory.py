@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .adapters import adapt, adapted_layers
 from .attention import WORTH_IT
@@ -23,6 +22,7 @@ from .critic import Critic
 from .decoder import PREFILL
 from .policy import ELEMENTS, GPU_ELEMENTS
 from .products import can_pack, least_rows
+from .reading import layers_of
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).
@@ -152,7 +152,7 @@ class _Sizes:
             how = {} if work.attention is None else {"attn_implementation": work.attention}
             model: Any = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype, **how)
             linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
-            layers = [_numel(part) for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
+            layers = [_numel(part) for part in layers_of(model)]
             rest = _numel(model) - sum(layers)
             adapt(model, None, None, work.lora_rank, None, work.lora_targets)
             critic = [Critic(model, work.critic == "separate")] if work.critic else []

@@ -120,8 +120,10 @@ class LanguageModelPolicy(Policy):
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
         self._captures = Captures()
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
-        if activation_checkpointing:
-            layers_of(self.model)
+        if activation_checkpointing and not layers_of(self.model):
+            raise ValueError(
+                f"activation_checkpointing has no meaning for {type(self.model).__name__}: no known layers"
+            )
         with faults_named(self.model):
             self.head_is_plain = has_plain_head(self.model)
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
@@ -375,7 +377,7 @@ class LanguageModelPolicy(Policy):
 
     @override
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        if not policy_folder.borrows_base(folder):
+        if not policy_folder.saved_setting(folder, policy_folder.BORROWS):
             return super().load_frozen(folder, observation_space, action_space)
         frozen: Self = policy_folder.read_on_base_of(self, folder)
         return frozen

@@ -10,7 +10,7 @@ import copy
 import json
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import GenerationConfig
 
@@ -22,12 +22,9 @@ from ..errors import checking
 from ..policies.base import MODEL
 from .loading import ATTENTION, DTYPES, has_adapter
 
-if TYPE_CHECKING:
-    from .adapters import Adapter
-
 CRITICS = ("head", "separate")
 _CONFIG = "policy.json"
-_BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
+BORROWS, DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = ("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs", "activation_checkpointing")
 
 
@@ -53,9 +50,9 @@ def _write_settings(policy: Any, folder: Path) -> None:
         **{name: getattr(policy, name) for name in _SWITCHES},
     }
     if policy.borrows_base:
-        config[_BORROWS] = True
+        config[BORROWS] = True
     elif policy.adapter is not None:
-        config[_DIGEST] = policy.adapter.base_digest
+        config[DIGEST] = policy.adapter.base_digest
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
 
@@ -102,10 +99,10 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
         ValueError: for a reference without a base, an adapter whose base has changed, or a policy.json with other
             settings than a policy has.
     """
-    config = _config(folder)
-    if config.get(_BORROWS):
+    config = read_table(folder / _CONFIG)
+    if config.get(BORROWS):
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
-    digest = config.pop(_DIGEST, None)
+    digest = config.pop(DIGEST, None)
     _check(cls, folder / _CONFIG, config)
     policy = cls(observation_space, action_space, folder / MODEL, **config)
     if digest is not None and (policy.adapter is None or policy.adapter.base_digest != digest):
@@ -119,42 +116,26 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
     return policy
 
 
-def dtype_of(folder: Path) -> str | None:
-    """Return the precision of the weights of a saved policy, such as "bfloat16"; None if the folder does not say."""
-    return _config(folder).get("dtype") if (folder / _CONFIG).is_file() else None
-
-
-def borrows_base(folder: Path) -> bool:
-    """Return whether this is a frozen copy on the base of another policy."""
-    return bool(_config(folder).get(_BORROWS))
-
-
-def may_share_base(folder: Path, adapter: Adapter | None) -> bool:
-    """Return whether a saved policy's adapter has the same base weights as this adapter, as far as known."""
-    digest = _config(folder).get(_DIGEST)
-    return adapter is not None and digest in (None, adapter.base_digest)
+def saved_setting(folder: Path, name: str) -> Any:
+    """Return a value of a saved policy, such as "dtype", the precision of its weights; None if the folder has none."""
+    return read_table(folder / _CONFIG).get(name) if (folder / _CONFIG).is_file() else None
 
 
 def read_on_base_of(policy: Any, folder: Path) -> Any:
     """Return the frozen copy of a policy in a folder that has all but the base."""
-    model = folder / MODEL
-    frozen = with_adapter_of(policy, model if has_adapter(model) else None)
-    frozen.temperature = float(_config(folder)["temperature"])
+    frozen = with_adapter_of(policy, folder / MODEL)
+    frozen.temperature = float(saved_setting(folder, "temperature"))
     return frozen
 
 
-def with_adapter_of(policy: Any, folder: Path | None) -> Any:
-    """Return a frozen copy on the policy's base, with the adapter in a folder, of any rank, or without one."""
+def with_adapter_of(policy: Any, model: str | Path) -> Any:
+    """Return a frozen copy on the policy's base, with the adapter of a model, of any rank, if it has one."""
     twin = policy.on_the_same_base(with_adapter=False)
-    if folder is not None:
+    if has_adapter(model):
         from .adapters import adapt
 
-        twin.adapter = adapt(twin.model, policy.adapter.base_name, folder, None, None, None)
+        twin.adapter = adapt(twin.model, policy.adapter.base_name, Path(model), None, None, None)
     return twin.requires_grad_(False)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    return read_table(folder / _CONFIG)
 
 
 def _check(cls: Any, file: Path, config: dict[str, Any]) -> None:

@@ -36,8 +36,7 @@ def read_teacher(spec: Any, student: LanguageModelPolicy, env: Any) -> LanguageM
         teacher = _on_base_of(student, spec) or LanguageModelPolicy(*spaces, spec, dtype=dtype)
     else:
         tokenizer = check_teacher(env.metadata, spec.folder / MODEL)
-        shared = policy_folder.may_share_base(spec.folder, student.adapter)
-        teacher = (_on_base_of(student, spec.folder / MODEL) if shared else None) or spec.load(*spaces)
+        teacher = _on_base_of(student, spec.folder / MODEL) or spec.load(*spaces)
     teacher.critic = None
     check_ends(env.metadata, teacher.model, tokenizer)
     return teacher
@@ -45,8 +44,9 @@ def read_teacher(spec: Any, student: LanguageModelPolicy, env: Any) -> LanguageM
 
 def _on_base_of(student: LanguageModelPolicy, model: str | Path) -> Any:
     """Return a frozen policy of a model on the base of the student's adapter; None if that is not the model's."""
-    if student.adapter is None or student.adapter.base_name is None:
+    name = base_of(model)[1] if has_adapter(model) else name_of(model)
+    if student.adapter is None or name is None or name != student.adapter.base_name:
         return None
-    trained = Path(model) if has_adapter(model) else None
-    name = name_of(model) if trained is None else base_of(trained)[1]
-    return policy_folder.with_adapter_of(student, trained) if name == student.adapter.base_name else None
+    digest = policy_folder.saved_setting(Path(model).parent, policy_folder.DIGEST)  # if a policy was saved with it
+    same = digest is None or digest == student.adapter.base_digest
+    return policy_folder.with_adapter_of(student, model) if same else None

@@ -16,7 +16,7 @@ from rlenv.agents import make_envs, processes
 from rlenv.agents.language import memory
 from rlenv.agents.language.loading import base_of, config_of, find_config, has_adapter
 from rlenv.agents.language.memory import Workload
-from rlenv.agents.language.policy_folder import dtype_of
+from rlenv.agents.language.policy_folder import saved_setting
 from rlenv.agents.rollouts.envs import resolve_device
 from rlenv.agents.training.teacher import named_teacher
 
@@ -127,7 +127,7 @@ def _teacher_bytes(teacher: Any, own: str, policy: dict[str, Any]) -> int:
     bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0
-    dtype = dtype_of(Path(model).parent) or policy.get("dtype") or "float32"
+    dtype = saved_setting(Path(model).parent, "dtype") or policy.get("dtype") or "float32"
     with named_teacher(teacher):
         return memory.plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 

@@ -11,7 +11,7 @@ import torch
 from rlenv._settings import declared_by
 from rlenv.agents import make_envs, make_policy
 from rlenv.agents.language.loading import find_config
-from rlenv.agents.language.policy_folder import dtype_of
+from rlenv.agents.language.policy_folder import saved_setting
 from rlenv.agents.language.vocabulary import with_tokenizer
 from rlenv.agents.policies import check_name
 from rlenv.agents.rollouts.envs import resolve_device, takes_tokenizer
@@ -115,7 +115,7 @@ def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     own_data = "problems" in config.chosen or is_allowed(kept.get("problems"))
     own = "verifier" in config.chosen and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
     env_kwargs = named_by_checkpoint(env_id, kept, config.trust or own)
-    if config.dtype not in (None, own_dtype := dtype_of(saved.policy.folder)):
+    if config.dtype not in (None, own_dtype := saved_setting(saved.policy.folder, "dtype")):
         raise ValueError(
             f"--dtype {config.dtype}: the weights of {spec!r} are {own_dtype}; omit it, or evaluate the model that "
             "`rlenv export` makes of them"
