@@ -43,8 +43,10 @@ class SlotLayer(CacheLayerMixin):
         super().__init__()
         self.num_rows, self.max_length = num_rows, max_length
         self.used = 0  # how many first rows are written and read
-        self.window, self.rows, self.positions = 0, *torch.empty(2, 0, dtype=torch.int64)
-        self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
+        self.window = 0  # this and the next three are set before each pass; see `SlotCache._begin`
+        self.rows: Any
+        self.cells: tuple[Any, Any]
+        self.tokens: tuple[Any, Any]
 
     @override
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -64,22 +66,13 @@ class SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token per row [R, H, 1, D] at its position; return the columns of the window [R, H, W, D].
-
-        After `begin_reading`, write some tokens per row [n, H, Q, D] instead; return their rows [n, H, W, D].
-        """
+        """Write the new tokens among these [n, H, Q, D]; return the window of their rows [n, H, W, D]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        visible = []
+        (rows, columns), (places, queries) = self.cells, self.tokens
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            if self.reading is not None:
-                rows, (places, queries, columns) = self.reading
-                buffer[rows[places], :, columns] = states[places, :, queries]
-                visible.append(buffer[rows, :, : self.window])
-            else:
-                buffer[self.rows, :, self.positions] = states[:, :, 0]
-                visible.append(buffer[: len(states), :, : self.window])
-        return visible[0], visible[1]
+            buffer[rows, :, columns] = states[places, :, queries]
+        return self.keys[self.rows, :, : self.window], self.values[self.rows, :, : self.window]
 
     @override
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -124,8 +117,7 @@ class SlotCache(Cache):
     def begin(self, positions: torch.Tensor, window: int) -> None:
         """Set the position of each row's next token, int64 [R], and how many columns the step reads."""
         rows = torch.arange(len(positions), device=positions.device)
-        for layer in self.layers:
-            layer.rows, layer.positions, layer.window, layer.reading = rows, positions, window, None
+        self._begin(window, slice(len(rows)), (rows, positions), (slice(None), 0))
 
     def begin_reading(self, rows: torch.Tensor, cells: torch.Tensor, window: int) -> None:
         """Prepare for a pass over Q tokens of each of some contexts.
@@ -135,8 +127,13 @@ class SlotCache(Cache):
             cells: the tokens to write, which were not read before: place in `rows`, in Q, and column [3, M].
             window: how many columns the pass reads.
         """
+        places, queries, columns = cells
+        self._begin(window, rows, (rows[places], columns), (places, queries))
+
+    def _begin(self, window: int, rows: Any, cells: tuple[Any, Any], tokens: tuple[Any, Any]) -> None:
+        """Set the rows to read, the cells to write, row and column, and the tokens for them, place in n and in Q."""
         for layer in self.layers:
-            layer.window, layer.reading = window, (rows, cells)
+            layer.window, layer.rows, layer.cells, layer.tokens = window, rows, cells, tokens
 
     def copy(self, sources: torch.Tensor, rows: torch.Tensor, width: int) -> None:
         """Copy the first columns of rows `sources` [n] to `rows` [n]."""
