@@ -98,7 +98,9 @@ def _convert(file: Path, fresh: Path, folder: Path) -> None:
     size = file.stat().st_size / 1e6
     logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
     with _faults_named(file):
-        model, tokenizer = _read_model(file), _read_tokenizer(file, declared)
+        model, tokenizer = _read_model(file), AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        if declared.get(PRE) in PRE_TOKENIZERS:
+            tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[declared[PRE]]
         tokenizer = _without_surplus(tokenizer, model.config.vocab_size)
     if ends := [declared[name] for name in ENDS if name in declared]:
         model.generation_config.eos_token_id = list(dict.fromkeys(ends))
@@ -112,14 +114,6 @@ def _declared(file: Path) -> Mapping[str, Any]:
     with _faults_named(file):
         reader = library.GGUFReader(file)  # a tensor that is cut off cannot be mapped
         return {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
-
-
-def _read_tokenizer(file: Path, declared: Mapping[str, Any]) -> Any:
-    """Return the tokenizer in a file, which splits text before merges as the file declares."""
-    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    if declared.get(PRE) in PRE_TOKENIZERS:
-        tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[declared[PRE]]
-    return tokenizer
 
 
 def _read_model(file: Path) -> Any:
