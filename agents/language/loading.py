@@ -64,18 +64,21 @@ def has_adapter(spec: Any) -> bool:
     return isinstance(spec, (str, Path)) and Path(spec, ADAPTER_CONFIG).is_file()
 
 
-def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
-    """Return where the base model of an adapter's folder is, and its name; None if it has none and lies in the folder.
+def base_of(spec: Any) -> tuple[Any, str | None]:
+    """Return the base model of an adapter's folder, or any other model itself; and its name, None if it has none.
 
     Raises:
-        ValueError: if it is gone, or its name cannot be read.
+        ValueError: if the base is gone, or its name cannot be read.
     """
-    inside = Path(folder, ADAPTER_BASE)
+    if not has_adapter(spec):
+        return spec, name_of(spec)
+    folder = Path(spec)
+    inside = folder / ADAPTER_BASE
     if inside.is_dir():
         return inside, None
-    name = read_table(Path(folder, ADAPTER_CONFIG)).get("base_model_name_or_path")
+    name = read_table(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{str(Path(folder, ADAPTER_CONFIG))!r} names no base model (base_model_name_or_path)")
+        raise ValueError(f"{str(folder / ADAPTER_CONFIG)!r} names no base model (base_model_name_or_path)")
     if Path(name).is_absolute() and not Path(name).exists():
         raise ValueError(
             f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
@@ -91,7 +94,7 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     """
     if str(spec) in PRESETS:
         raise ValueError(f"{str(spec)!r} is a preset, whose weights are random: train it, and name the run folder")
-    spec = model_folder(base_of(spec)[0] if has_adapter(spec) else spec)
+    spec = model_folder(base_of(spec)[0])
     entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
     if "auto_map" in entries and entries.get("model_type") not in CONFIG_MAPPING:
         raise ValueError(

@@ -26,7 +26,7 @@ from .attention import one_thread, without_cudnn
 from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
 from .kv_cache import SlotCache
-from .loading import base_of, check_model, has_adapter, has_plain_head, load_model, name_of
+from .loading import base_of, check_model, has_adapter, has_plain_head, load_model
 from .prefix_sharing import takes_forests
 from .products import fast_products, least_rows
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
@@ -104,7 +104,7 @@ class LanguageModelPolicy(Policy):
         self.vocab_size, self.max_length = check_text_spaces(observation_space, action_space)
         self.temperature = check_number("temperature", temperature, low=0.0, above=True)
         trained = Path(model) if has_adapter(model) else None
-        base, name = base_of(trained) if trained else (model, name_of(model))
+        base, name = base_of(model)
         lora = (trained, lora_rank, lora_alpha, lora_targets)
         adapts = hasattr(model, "peft_config") or any(each is not None for each in lora)
         if adapts:

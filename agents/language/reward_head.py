@@ -19,7 +19,7 @@ from rlenv._json import read_table
 from ..policies.base import seeded_weights
 from ..policies.presets import PRESETS
 from .adapters import Adapter, adapt, adapted_layers, library
-from .loading import ADAPTER_CONFIG, base_of, check_precision, has_adapter, model_folder, name_of
+from .loading import ADAPTER_CONFIG, base_of, check_precision, has_adapter, model_folder
 from .sizes import preset_config
 
 
@@ -58,8 +58,7 @@ def make_reward_model(
         )
     if trained is not None or lora_rank is not None:
         library()
-    folder = model_folder(spec)
-    base, name = base_of(trained) if trained else (folder, name_of(folder))
+    base, name = base_of(model_folder(spec))
     with seeded_weights(seed):
         if str(spec) in PRESETS:
             config = preset_config(str(spec), vocab_size, max_length)

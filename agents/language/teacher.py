@@ -7,7 +7,7 @@ from typing import Any
 
 from ..policies.base import MODEL, Policy
 from . import policy_folder
-from .loading import base_of, has_adapter, name_of
+from .loading import base_of
 from .policy import LanguageModelPolicy
 from .vocabulary import check_ends, check_teacher
 
@@ -44,7 +44,7 @@ def read_teacher(spec: Any, student: LanguageModelPolicy, env: Any) -> LanguageM
 
 def _on_base_of(student: LanguageModelPolicy, model: str | Path) -> Any:
     """Return a frozen policy of a model on the base of the student's adapter; None if that is not the model's."""
-    name = base_of(model)[1] if has_adapter(model) else name_of(model)
+    _, name = base_of(model)
     if student.adapter is None or name is None or name != student.adapter.base_name:
         return None
     digest = policy_folder.saved_setting(Path(model).parent, policy_folder.DIGEST)  # if a policy was saved with it

@@ -124,7 +124,7 @@ def _teacher_bytes(teacher: Any, own: str, policy: dict[str, Any]) -> int:
     if teacher is None:
         return 0
     model = model_of(teacher)
-    bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
+    bases = [str(base_of(each)[0]) for each in (own, model)]
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0
     dtype = saved_setting(Path(model).parent, "dtype") or policy.get("dtype") or "float32"
