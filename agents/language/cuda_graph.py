@@ -17,7 +17,7 @@ from typing_extensions import override
 from .acting_copy import acting_copy, refresh
 from .decoder import Decoder
 from .kv_cache import SlotCache
-from .seats import OwnRows, newest_tokens
+from .seats import Contexts, OwnRows
 
 Choose = Callable[[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
 Run = Callable[[], None]
@@ -91,29 +91,21 @@ class CapturedDecoder(Decoder):
         return self.capture.user is not self or super().is_old()
 
     @torch.no_grad()
-    def act(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        appended: torch.Tensor | None,
-        numbers: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next token of every slot and their log-probabilities [B].
+    def act(self, asked: Contexts, numbers: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next token of every slot, each chosen by a number, and their log-probabilities [B].
 
-        The arguments are those of `logits`, and the numbers of which each chooses a token [B]; None for the likeliest.
+        Without numbers [B], they are the likeliest tokens.
         """
         self.is_new = False
         self.held += 1  # now each context's length, or more
-        plays = torch.ones_like(self.cut) if playing is None or not playing.any() else playing.cpu()
-        starts = starts.cpu() | (self.cut & plays)
-        self._read_replies(tokens, lengths, ~starts, appended)
+        plays = asked.plays
+        starts = asked.starts.cpu() | (self.cut & plays)
+        self._read_replies(asked, ~starts)
         if len(slots := starts.nonzero()[:, 0]):
-            self._prefill(tokens, lengths, slots, head=False)
+            self._prefill(asked, slots, head=False)
             self.cut[slots] = False
-        self.capture.tokens.copy_(newest_tokens(tokens, lengths))
-        self.capture.positions.copy_(lengths - 1)
+        self.capture.tokens.copy_(asked.newest)
+        self.capture.positions.copy_(asked.lengths - 1)
         if numbers is not None:
             self.capture.numbers.copy_(numbers)
         window = min(-(-int(self.held[plays].max()) // BUCKET) * BUCKET, self.cache.max_length)

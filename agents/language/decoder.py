@@ -15,7 +15,7 @@ from .acting_copy import is_changed
 from .attention import Masks, attention_with
 from .kv_cache import SlotCache, cached
 from .prefix_sharing import takes_forests
-from .seats import OwnRows, SharedRows, differs, newest_tokens
+from .seats import Contexts, OwnRows, SharedRows, differs
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 COLLECTORS = ("deprecate_kwarg", "merge_with_config_defaults", "capture_outputs")  # decorators of transformers
@@ -78,43 +78,26 @@ class Decoder:
         return None if isinstance(said, int) else said
 
     @torch.inference_mode()
-    def logits(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        appended: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Read the new tokens and return the logits after each slot's context [B, V].
-
-        Args:
-            tokens: the contexts [B, L].
-            lengths: of the contexts [B].
-            starts: which contexts do not begin with the last call's, bool [B].
-            playing: which slots matter, bool [B]; None for all. The others may get any logits.
-            appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host;
-                0 or less for none, None for none in all slots.
-        """
+    def logits(self, asked: Contexts) -> torch.Tensor:
+        """Read the new tokens and return the logits after each slot's context [B, V]."""
         self.is_new = False
-        new, going = self._seats.take(tokens, lengths, starts, playing, appended)
-        begun = self._prefill(tokens, lengths, new) if len(new) else None
+        new, going = self._seats.take(asked)
+        begun = self._prefill(asked, new) if len(new) else None
         if begun is None or going.any():
-            self._read_replies(tokens, lengths, going, appended)
-            newest, positions = self._seats.by_row(newest_tokens(tokens, lengths)), self._seats.by_row(lengths - 1)
+            self._read_replies(asked, going)
+            newest, positions = self._seats.by_row(asked.newest), self._seats.by_row(asked.lengths - 1)
             with attention_with(self._seats.beginnings(), self.model):
                 begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
         return self._seats.by_slot(begun)
 
-    def _read_replies(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None
-    ) -> None:
+    def _read_replies(self, asked: Contexts, going: torch.Tensor) -> None:
         """Read the replies to slots that go on, bool [B]: each action and its reply without the last token.
 
         All contexts of a pass end with the last query; the queries of a shorter reply begin with tokens that were read
         before, whose keys and values stay as they are. So no query is beyond the window, also of models whose mask
         counts columns from its end.
         """
+        tokens, lengths, appended = asked.tokens, asked.lengths, asked.appended
         if appended is None or not len(answered := ((appended > 0) & going).nonzero()[:, 0]):
             return
         device, longest = tokens.device, int(appended[answered].max())
@@ -137,14 +120,11 @@ class Decoder:
                 **cached(self.model, self.cache),
             )
 
-    def _prefill(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, head: bool = True
-    ) -> torch.Tensor | None:
+    def _prefill(self, asked: Contexts, slots: torch.Tensor, head: bool = True) -> torch.Tensor | None:
         """Read the contexts of these slots into their rows; equal neighbours, such as a group's, are read once.
 
         Args:
-            tokens: the contexts [B, L].
-            lengths: of the contexts [B].
+            asked: the contexts of all slots.
             slots: to read, on the host [n].
             head: whether logits are needed.
 
@@ -152,8 +132,8 @@ class Decoder:
             The logits after these contexts [n, V]; None if they are not needed, or if the lengths differ: then a step
             reads the last tokens again.
         """
-        there = to_device(slots, tokens.device)
-        contexts, counts = to_host(tokens[there], lengths[there])
+        there = to_device(slots, asked.tokens.device)
+        contexts, counts = to_host(asked.tokens[there], asked.lengths[there])
         self.held[slots], rows = counts, self._seats.rows(there)
         first, last = torch.stack(counts.aminmax()).tolist()
         new = differs(contexts, counts)
@@ -161,7 +141,7 @@ class Decoder:
         at_once = max(PREFILL // last, 1)
         starts = torch.arange(0, len(distinct), at_once)
         ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
-        distinct, sources = (to_device(each, tokens.device) for each in (distinct, sources))
+        distinct, sources = (to_device(each, there.device) for each in (distinct, sources))
         made = []
         for start, begin, end in zip(starts.tolist(), [0, *ends], ends, strict=False):
             ids, source_rows = distinct[start : start + at_once], sources[begin:end] - start

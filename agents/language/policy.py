@@ -30,6 +30,7 @@ from .loading import base_of, check_model, has_adapter, has_plain_head, load_mod
 from .prefix_sharing import takes_forests
 from .products import fast_products, least_rows
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
+from .seats import Contexts
 from .self_check import faults_named, try_out
 from .sizes import TRAINED, rates_of
 from .vocabulary import check_tokens
@@ -176,14 +177,15 @@ class LanguageModelPolicy(Policy):
         A reply of the environment after the last action is read in one pass, while other slots run on. `appended`, as
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
-        state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, appended)
+        state, asked = self._asked(obs, state, episode_start, playing, appended)
         numbers: Any = None if deterministic else generator  # of which each chooses a token
         if not deterministic and not isinstance(generator, torch.Tensor):
-            numbers = torch.rand(len(lengths), dtype=widest(lengths.device), generator=generator, device=lengths.device)
-        with without_cudnn(tokens.device):
+            count, device = asked.lengths.shape, asked.lengths.device
+            numbers = torch.rand(count, dtype=widest(device), generator=generator, device=device)
+        with without_cudnn(asked.tokens.device):
             if isinstance(state, CapturedDecoder):
-                return *state.act(tokens, lengths, starts, playing, answers, numbers), state
-            logits = state.logits(tokens, lengths, starts, playing, answers)
+                return *state.act(asked, numbers), state
+            logits = state.logits(asked)
             return *self._choose(logits, numbers), state
 
     @override
@@ -192,14 +194,19 @@ class LanguageModelPolicy(Policy):
     def distribution(
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
-        state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, None)
-        with without_cudnn(tokens.device):
-            return self._distribution(state.logits(tokens, lengths, starts, None, answers)), state
+        state, asked = self._asked(obs, state, episode_start)
+        with without_cudnn(asked.tokens.device):
+            return self._distribution(state.logits(asked)), state
 
     def _asked(
-        self, obs: Obs, state: Decoder | None, starts: torch.Tensor, appended: torch.Tensor | int | None
-    ) -> tuple[Decoder, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return a state of the present weights, contexts and their lengths, which of them are new to it, and replies.
+        self,
+        obs: Obs,
+        state: Decoder | None,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None = None,
+        appended: torch.Tensor | int | None = None,
+    ) -> tuple[Decoder, Contexts]:
+        """Return a state of the present weights, and what it is asked.
 
         A new rollout, in which all slots start, has a new state, since weights may change without torch counting it.
         """
@@ -212,7 +219,8 @@ class LanguageModelPolicy(Policy):
                 check_model(self.model, self.vocab_size, longest)
             state, starts = self.initial_state(len(lengths), longest), torch.ones_like(starts)
         answers = state.appended(lengths, appended)
-        return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
+        starts = starts if answers is None else starts | (answers < -1)
+        return state, Contexts(tokens, lengths, starts, playing, answers)
 
     def _choose(self, logits: torch.Tensor, numbers: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V] and a number for each; None is greedy."""

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from typing_extensions import override
 
 from .attention import WORTH_IT, Beginnings
 from .kv_cache import SlotCache
+
+
+class Contexts(NamedTuple):
+    """What a decoder is asked at a step: the contexts of all slots, and what is new to it.
+
+    Attributes:
+        tokens: the contexts [B, L].
+        lengths: of the contexts [B].
+        starts: which contexts do not begin with the last call's, bool [B].
+        playing: which slots matter, bool [B]; None for all. The others may get any logits.
+        appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host; 0 or
+            less for none, None for none in all slots.
+    """
+
+    tokens: torch.Tensor
+    lengths: torch.Tensor
+    starts: torch.Tensor
+    playing: torch.Tensor | None = None
+    appended: torch.Tensor | None = None
+
+    @property
+    def newest(self) -> torch.Tensor:
+        """The last token of each context [B]."""
+        return self.tokens.gather(1, self.lengths[:, None] - 1)[:, 0]
+
+    @property
+    def plays(self) -> torch.Tensor:
+        """Which slots matter, on the host; all, if nobody plays [B]."""
+        everybody = torch.ones(len(self.lengths), dtype=torch.bool)
+        return everybody if self.playing is None or not self.playing.any() else self.playing.cpu()
 
 
 class OwnRows:
@@ -22,16 +54,10 @@ class OwnRows:
     def __init__(self, cache: SlotCache) -> None:
         cache.use(cache.num_rows)
 
-    def take(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        appended: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def take(self, asked: Contexts) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the slots to read whole [n], and which slots go on, bool [B]; both on the host."""
-        return starts.cpu().nonzero()[:, 0], ~starts.cpu()
+        starts = asked.starts.cpu()
+        return starts.nonzero()[:, 0], ~starts
 
     def rows(self, slots: torch.Tensor) -> torch.Tensor:
         """Return the row of each of these slots [n]."""
@@ -70,24 +96,17 @@ class SharedRows(OwnRows):
         self._shared: Beginnings | None = None
 
     @override
-    def take(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        appended: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the first rows to the distinct contexts of the slots that play; the arguments are a decoder's.
+    def take(self, asked: Contexts) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give the first rows to the distinct contexts of the slots that play.
 
         Returns:
             The slots to read whole, one for each new context [n], and which slots go on, bool [B].
         """
-        playing = torch.ones_like(starts) if playing is None or not playing.any() else playing
+        playing, lengths, starts = asked.plays, asked.lengths, asked.starts
         if self._alone is not None and torch.equal(playing, self._alone) and not starts.any():
             return torch.empty(0, dtype=torch.int64), playing
         going = playing & ~starts & (self._row_of_slot >= 0)
-        keys = self._keys(tokens, lengths, playing, going, appended)
+        keys = self._keys(asked, playing & ~going)
         slots = playing.nonzero()[:, 0].numpy()
         _, first, context = np.unique(keys[slots], return_index=True, return_inverse=True)
         first = slots[first]  # a slot of each context
@@ -109,16 +128,9 @@ class SharedRows(OwnRows):
             self._shared = None  # otherwise each row holds what it held, also if several slots have it
         return torch.from_numpy(first[held < 0]), going
 
-    def _keys(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        playing: torch.Tensor,
-        going: torch.Tensor,
-        appended: torch.Tensor | None,
-    ) -> np.ndarray:
+    def _keys(self, asked: Contexts, new: torch.Tensor) -> np.ndarray:
         """Return a number for each slot [B]; those of two slots that play are equal only if their contexts are."""
-        newest, new = newest_tokens(tokens, lengths), playing & ~going
+        tokens, lengths, newest, appended = asked.tokens, asked.lengths, asked.newest, asked.appended
         keys = (self._row_of_slot * (tokens.shape[1] + 1) + lengths) * (newest.max() + 1) + newest
         if appended is not None:  # their replies may differ
             keys = keys.where(appended <= 0, torch.arange(len(keys)) - 2 * len(keys))
@@ -146,11 +158,6 @@ class SharedRows(OwnRows):
             return None
         self._shared = self._shared or Beginnings.of(numbers, widths)
         return self._shared if self._shared.spared * self._cache.per_token >= WORTH_IT else None
-
-
-def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return the last token of each context [B]."""
-    return tokens.gather(1, lengths[:, None] - 1)[:, 0]
 
 
 def differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from .kv_cache import SlotCache
 from .loading import SUPPORTED, model_type
 from .prefix_sharing import takes_forests
 from .reading import Reading, forest_of_two
+from .seats import Contexts
 
 TOKENS = 8  # length of each of the two contexts
 # Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
@@ -93,7 +94,7 @@ def _decoded(model: PreTrainedModel, contexts: torch.Tensor, plain: torch.Tensor
     made, wanted = [], []
     for lengths, starting, appended in ((first, starts, None), (then, ~starts, then - first - 1)):
         ends = to_device(lengths, contexts.device)
-        made.append(decoder.logits(contexts, ends, starting, None, appended))
+        made.append(decoder.logits(Contexts(contexts, ends, starting, appended=appended)))
         wanted.append(plain[rows, ends - 1])
     return torch.cat(made), torch.cat(wanted)
 
