@@ -12,7 +12,7 @@ import importlib.util
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -94,10 +94,11 @@ def _digest(file: Path, size: int, changed: int) -> str:
 
 def _convert(file: Path, fresh: Path, folder: Path) -> None:
     """Write the model and the tokenizer in a GGUF file into a fresh folder, which becomes `folder`."""
-    declared = _declared(file)
-    size = file.stat().st_size / 1e6
-    logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
+    library, size = require("gguf", "gguf", "a GGUF file"), file.stat().st_size / 1e6
     with _faults_named(file):
+        reader = library.GGUFReader(file)  # it looks at every tensor: one that is cut off cannot be mapped
+        declared = {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
+        logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
         model, tokenizer = _read_model(file), AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         if declared.get(PRE) in PRE_TOKENIZERS:
             tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[declared[PRE]]
@@ -106,14 +107,6 @@ def _convert(file: Path, fresh: Path, folder: Path) -> None:
         model.generation_config.eos_token_id = list(dict.fromkeys(ends))
     model.save_pretrained(fresh)
     tokenizer.save_pretrained(fresh)
-
-
-def _declared(file: Path) -> Mapping[str, Any]:
-    """Return the declarations that transformers passes over; every tensor of the file is looked at on the way."""
-    library = require("gguf", "gguf", "a GGUF file")
-    with _faults_named(file):
-        reader = library.GGUFReader(file)  # a tensor that is cut off cannot be mapped
-        return {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
 
 
 def _read_model(file: Path) -> Any:
