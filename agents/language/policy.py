@@ -127,8 +127,7 @@ class LanguageModelPolicy(Policy):
             )
         with faults_named(self.model):
             self.head_is_plain = has_plain_head(self.model)
-        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
-        try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
+        try_out(self, lambda reading: self._logits(self._states(reading)))
         # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -11,6 +12,7 @@ from transformers import PreTrainedModel
 from rlenv._checks import first_line
 
 from ..devices import to_device, widest
+from .acting_copy import acting_copy
 from .decoder import Decoder
 from .kv_cache import SlotCache
 from .loading import SUPPORTED, model_type
@@ -47,31 +49,23 @@ def faults_named(model: PreTrainedModel) -> Iterator[None]:
 
 
 @torch.no_grad()
-def try_out(
-    model: PreTrainedModel,
-    acting: PreTrainedModel,
-    logits_of: Callable[[Reading], torch.Tensor],
-    vocab_size: int,
-    max_length: int,
-) -> None:
+def try_out(policy: Any, logits_of: Callable[[Reading], torch.Tensor]) -> None:
     """Check that decoding, and reading a forest of contexts, give the log-probabilities of a plain forward pass.
 
     Args:
-        model: the policy's.
-        acting: the copy of it that acts.
+        policy: a `LanguageModelPolicy`.
         logits_of: returns the logits of each edge of a reading, as training does.
-        vocab_size: V.
-        max_length: L, the longest context.
 
     Raises:
         ValueError: if they differ; the message names the model's type.
     """
-    length = max(min(TOKENS, max_length), 2)
+    model, length = policy.model, max(min(TOKENS, policy.max_length), 2)
     fork = length // 2
     with faults_named(model):
-        contexts = (3 + 7 * torch.arange(length, device=model.device).repeat(2, 1)) % vocab_size
-        contexts[1, fork:] = (contexts[1, fork:] + 1) % vocab_size
+        contexts = (3 + 7 * torch.arange(length, device=model.device).repeat(2, 1)) % policy.vocab_size
+        contexts[1, fork:] = (contexts[1, fork:] + 1) % policy.vocab_size
         plain = model(contexts, use_cache=False).logits  # [2, n, V']
+        acting = acting_copy(model, policy.pack_weights)
         gaps = {"with a KV cache": _gap(*_decoded(acting, contexts, plain))}
         if takes_forests(model):
             made = logits_of(forest_of_two(contexts, fork)).view_as(plain)
