@@ -19,6 +19,7 @@ from .decoder import Decoder
 from .kv_cache import SlotCache
 from .seats import Contexts, OwnRows
 
+# Of actions and their log-probabilities [B], given logits [B, V] and numbers as `CapturedDecoder.act`.
 Choose = Callable[[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
 Run = Callable[[], None]
 BUCKET = 64  # columns
@@ -31,7 +32,8 @@ class Capture:
     It outlives rollouts. One decoder uses it at a time: its `user`.
     """
 
-    def __init__(self, model: PreTrainedModel, num_slots: int, max_length: int) -> None:
+    def __init__(self, model: PreTrainedModel, choose: Choose, num_slots: int, max_length: int) -> None:
+        self.model, self.choose = model, choose
         self.cache = SlotCache(model, num_slots, max_length)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
@@ -60,8 +62,8 @@ class Captures:
             refresh(self._model)
         known = self.by_slots.get(num_slots)
         if known is None or known.cache.max_length < max_length:
-            self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
-        return CapturedDecoder(self.by_slots[num_slots], choose, self._model, source)
+            self.by_slots[num_slots] = Capture(self._model, choose, num_slots, max_length)
+        return CapturedDecoder(self.by_slots[num_slots], source)
 
     def __deepcopy__(self, memo: Any) -> Captures:
         return Captures()
@@ -74,14 +76,12 @@ class CapturedDecoder(Decoder):
 
     Args:
         capture: of the step.
-        choose: returns actions and their log-probabilities [B], given logits [B, V] and numbers as `act`.
-        model: the one that acts.
         source: as for `Decoder`.
     """
 
-    def __init__(self, capture: Capture, choose: Choose, model: PreTrainedModel, source: PreTrainedModel) -> None:
-        super().__init__(model, source, capture.cache)
-        self.capture, self.choose = capture, choose
+    def __init__(self, capture: Capture, source: PreTrainedModel) -> None:
+        super().__init__(capture.model, source, capture.cache)
+        self.capture = capture
         self._seats = OwnRows(capture.cache)  # on a CPU, too
         self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self
@@ -117,12 +117,12 @@ class CapturedDecoder(Decoder):
         return actions, log_probs
 
     def _captured(self, window: int, is_greedy: bool) -> Run:
-        capture, newest, choose = self.capture, self._newest, self.choose
+        capture, newest = self.capture, self._newest
         numbers = None if is_greedy else capture.numbers
 
         def run() -> None:
             logits = newest(capture.tokens, capture.positions, capture.cache, window)
-            for output, made in zip(capture.outputs, choose(logits, numbers), strict=True):
+            for output, made in zip(capture.outputs, capture.choose(logits, numbers), strict=True):
                 output.copy_(made)
 
         if capture.tokens.device.type != "cuda":

@@ -122,9 +122,7 @@ class LanguageModelPolicy(Policy):
         self._captures = Captures()
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
         if activation_checkpointing and not layers_of(self.model):
-            raise ValueError(
-                f"activation_checkpointing has no meaning for {type(self.model).__name__}: no known layers"
-            )
+            raise ValueError(f"activation_checkpointing is not for {type(self.model).__name__}: it has no known layers")
         with faults_named(self.model):
             self.head_is_plain = has_plain_head(self.model)
         try_out(self, lambda reading: self._logits(self._states(reading)))
