@@ -71,14 +71,7 @@ def takes_forests(model: PreTrainedModel) -> bool:
     return known and SLIDING not in layer_kinds(model)
 
 
-def size_of(lengths: torch.Tensor, shared: torch.Tensor) -> tuple[int, int]:
-    """Return the number of nodes and of pairs of a query and a key, with padding; arguments as in `build_forest`."""
-    own = lengths - shared
-    pairs = sum(int(len(part) * own[part].max() * lengths[part].max()) for part in _parts(lengths, shared))
-    return int(own.sum()), pairs
-
-
-def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
+def parts_of(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
     """Return the contexts of each call: first the contexts that share nothing, then the others, both by size.
 
     A call takes contexts with at least `ALIKE` times the pairs of its largest one, so that little of it is padding, or
@@ -118,7 +111,7 @@ def build_forest(
     number = owned.flatten().cumsum(0).view_as(chains) - 1
     node = number.gather(0, owner).clamp(min=0)
     place, parts, begun = torch.empty(int(owned.sum()), dtype=torch.int64), [], 0
-    for chosen in _parts(lengths, shared):
+    for chosen in parts_of(lengths, shared):
         start, width = shared[chosen][:, None], int(lengths[chosen].max())
         reached = start + torch.arange(int((lengths - shared)[chosen].max()))  # columns of the queries [C', Q]
         keys, own = node[chosen, :width], owned[chosen, :width]

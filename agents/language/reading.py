@@ -24,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ..devices import take_rows, to_device, to_host
 from ..rollout import Rollout
 from .attention import without_cudnn
-from .prefix_sharing import Forest, attention_over, build_forest, size_of
+from .prefix_sharing import Forest, attention_over, build_forest, parts_of
 from .products import fast_products
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work
@@ -158,9 +158,9 @@ def _counts(chains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _is_worth_it(chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, width: int) -> bool:
     """Whether a forest of these chains, sorted [C, L], is less work than a row for each; see `plan_reading`."""
-    nodes, pairs = size_of(lengths, shared)
-    tokens, longest = chains.numel(), chains.shape[1]
-    return nodes + pairs / width <= WORTH_IT * tokens * (1 + longest / width)
+    own, tokens, longest = lengths - shared, chains.numel(), chains.shape[1]
+    pairs = sum(int(len(part) * own[part].max() * lengths[part].max()) for part in parts_of(lengths, shared))
+    return int(own.sum()) + pairs / width <= WORTH_IT * tokens * (1 + longest / width)
 
 
 def layers_of(part: nn.Module) -> list[nn.Module]:
