@@ -33,10 +33,8 @@ class Critic(nn.Module):
         super().__init__()
         self.trunk = share_frozen(model.base_model) if separate else None
         width = model.config.get_text_config().hidden_size
-        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
         self.dtype = torch.promote_types(model.dtype, torch.float32)
-        if self.dtype != torch.float32:
-            self.head.to(dtype=self.dtype)
+        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)).to(self.dtype)
 
     def forward(self, model: PreTrainedModel, reading: Reading, recompute: bool = False) -> torch.Tensor:
         """Return V in the context of each edge of the reading [E]; `recompute` as in `Reading.outputs`."""

@@ -101,8 +101,12 @@ def find_config(spec: str | Path) -> PretrainedConfig:
             f"model {str(spec)!r} of type {entries.get('model_type')!r} needs its own code (auto_map in config.json); "
             f"rlenv never runs code of a checkpoint. Supported: {SUPPORTED}"
         )
-    config = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
-    check_config(config)
+    config: PretrainedConfig = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if model_class is None:
+        raise _unsupported(config, "is not a causal language model of transformers")
+    check_class(model_class, config)
+    check_precision(config, DEQUANTIZED)
     return config
 
 
@@ -239,19 +243,6 @@ def model_type(model: PreTrainedModel) -> str:
     return str(model.config.get_text_config().model_type)
 
 
-def check_config(config: PretrainedConfig) -> None:
-    """Refuse a model by its configuration.
-
-    Raises:
-        ValueError: if it is not a decoder with a KV cache that takes positions.
-    """
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if model_class is None:
-        raise _unsupported(config, "is not a causal language model of transformers")
-    check_class(model_class, config)
-    check_precision(config, DEQUANTIZED)
-
-
 def quantized_as(config: PretrainedConfig) -> str | None:
     """Return the kind of quantized weights that a configuration declares, such as "gptq"; None if it declares none."""
     declared = config.to_dict().get("quantization_config")
@@ -277,7 +268,7 @@ def check_precision(config: PretrainedConfig, allowed: Sequence[str] = ()) -> No
 
 
 def check_class(model_class: type[PreTrainedModel], config: PretrainedConfig) -> None:
-    """Refuse a class of models; see `check_config`."""
+    """Refuse models of a class that are not decoders with a KV cache that take positions, by a ValueError."""
     if config.is_encoder_decoder:
         raise _unsupported(config, "is an encoder-decoder")
     kinds = getattr(config.get_text_config(), "layer_types", None) or ()

@@ -360,6 +360,7 @@ class LanguageModelPolicy(Policy):
         return twin
 
     save = policy_folder.write
+    load = classmethod(policy_folder.read)
 
     def export(self, folder: Path, merge: bool = True) -> None:
         """Write the model and its tokenizer for use without this library.
@@ -374,11 +375,6 @@ class LanguageModelPolicy(Policy):
             ValueError: for `merge=False` without an adapter.
         """
         policy_folder.export(self, folder, merge)
-
-    @classmethod
-    @override
-    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        return policy_folder.read(cls, folder, observation_space, action_space)
 
     @override
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
