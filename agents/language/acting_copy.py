@@ -69,9 +69,8 @@ class ActingLinear(nn.Module):
         self.bias, self.weight, self._transposed = base.bias, base.weight, isinstance(base, Conv1D)
         self._merged = self._apart = None  # peft's layer, or A, B and s; in tuples, whose items are not registered here
         if base is not layer and base.weight.dtype in HALVES:
-            from .adapters import NAME  # with an adapter alone
-
-            self._apart = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, layer.scaling[NAME]
+            (a,), (b,), (scale,) = (part.values() for part in (layer.lora_A, layer.lora_B, layer.scaling))
+            self._apart = a.weight, b.weight, scale
         elif base is not layer:
             self._merged = (layer,)
             self.weight = nn.Parameter(torch.empty_like(base.weight), requires_grad=False)

@@ -12,8 +12,6 @@ import importlib.util
 import json
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -95,7 +93,7 @@ def _digest(file: Path, size: int, changed: int) -> str:
 def _convert(file: Path, fresh: Path, folder: Path) -> None:
     """Write the model and the tokenizer in a GGUF file into a fresh folder, which becomes `folder`."""
     library, size = require("gguf", "gguf", "a GGUF file"), file.stat().st_size / 1e6
-    with _faults_named(file):
+    try:
         reader = library.GGUFReader(file)  # it looks at every tensor: one that is cut off cannot be mapped
         declared = {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
         logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
@@ -103,6 +101,14 @@ def _convert(file: Path, fresh: Path, folder: Path) -> None:
         if declared.get(PRE) in PRE_TOKENIZERS:
             tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[declared[PRE]]
         tokenizer = _without_surplus(tokenizer, model.config.vocab_size)
+    except MemoryError:  # not the file's fault
+        raise
+    except Exception as error:
+        reason = "it ends too early to be one" if isinstance(error, IndexError) else first_line(error)
+        raise ValueError(
+            f"the GGUF file {str(file)!r} cannot be read: {reason}; allowed: whole files of architectures "
+            "that transformers reads, such as llama, qwen2 and gemma2"
+        ) from error
     if ends := [declared[name] for name in ENDS if name in declared]:
         model.generation_config.eos_token_id = list(dict.fromkeys(ends))
     model.save_pretrained(fresh)
@@ -136,18 +142,3 @@ def _without_surplus(tokenizer: Any, size: int) -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(state)), chat_template=tokenizer.chat_template, **special
     )
-
-
-@contextmanager
-def _faults_named(file: Path) -> Iterator[None]:
-    """Turn the readers' exceptions into one line, except running out of memory, which is not the file's fault."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        reason = "it ends too early to be one" if isinstance(error, IndexError) else first_line(error)
-        raise ValueError(
-            f"the GGUF file {str(file)!r} cannot be read: {reason}; allowed: whole files of architectures "
-            "that transformers reads, such as llama, qwen2 and gemma2"
-        ) from error
