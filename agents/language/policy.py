@@ -16,7 +16,7 @@ from rlenv._checks import check_choice, check_flag, check_number
 
 from ..devices import take_rows, widest
 from ..estimators.kl import DIVERGENCES
-from ..policies.base import Policy, episodes_of
+from ..policies.base import MODEL, Policy, episodes_of
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
@@ -380,7 +380,8 @@ class LanguageModelPolicy(Policy):
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         if not policy_folder.saved_setting(folder, policy_folder.BORROWS):
             return super().load_frozen(folder, observation_space, action_space)
-        frozen: Self = policy_folder.read_on_base_of(self, folder)
+        frozen: Self = policy_folder.with_adapter_of(self, folder / MODEL)
+        frozen.temperature = float(policy_folder.saved_setting(folder, "temperature"))
         return frozen
 
 

@@ -30,18 +30,6 @@ _SWITCHES = ("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs", "act
 
 def write(policy: Any, folder: Path) -> None:
     """Write a policy; see the module."""
-    _write_settings(policy, folder)
-    if policy.adapter is not None:
-        _write_tokenizer(policy, folder / MODEL)
-        policy.adapter.save(folder / MODEL, with_base=not policy.borrows_base)
-    elif not policy.borrows_base:
-        export(policy, folder / MODEL)
-    if policy.critic is not None:
-        policy.critic.save(folder)
-
-
-def _write_settings(policy: Any, folder: Path) -> None:
-    """Write policy.json."""
     config = {
         "temperature": policy.temperature,
         "critic": None if policy.critic is None else CRITICS[policy.critic.trunk is not None],
@@ -55,6 +43,13 @@ def _write_settings(policy: Any, folder: Path) -> None:
         config[DIGEST] = policy.adapter.base_digest
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
+    if policy.adapter is not None:
+        _write_tokenizer(policy, folder / MODEL)
+        policy.adapter.save(folder / MODEL, with_base=not policy.borrows_base)
+    elif not policy.borrows_base:
+        export(policy, folder / MODEL)
+    if policy.critic is not None:
+        policy.critic.save(folder)
 
 
 def export(policy: Any, folder: Path, merge: bool = True) -> None:
@@ -119,13 +114,6 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
 def saved_setting(folder: Path, name: str) -> Any:
     """Return a value of a saved policy, such as "dtype", the precision of its weights; None if the folder has none."""
     return read_table(folder / _CONFIG).get(name) if (folder / _CONFIG).is_file() else None
-
-
-def read_on_base_of(policy: Any, folder: Path) -> Any:
-    """Return the frozen copy of a policy in a folder that has all but the base."""
-    frozen = with_adapter_of(policy, folder / MODEL)
-    frozen.temperature = float(saved_setting(folder, "temperature"))
-    return frozen
 
 
 def with_adapter_of(policy: Any, model: str | Path) -> Any:
