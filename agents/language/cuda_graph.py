@@ -97,7 +97,7 @@ class CapturedDecoder(Decoder):
         Without numbers [B], they are the likeliest tokens.
         """
         self.is_new = False
-        self.held += 1  # now each context's length, or more
+        self.held += 1
         plays = asked.plays
         starts = asked.starts.cpu() | (self.cut & plays)
         self._read_replies(asked, ~starts)

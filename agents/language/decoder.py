@@ -35,7 +35,7 @@ class Decoder:
 
     Attributes:
         is_new: whether it has read nothing yet.
-        held: the lengths of contexts as they were when they, or a reply in them, were read whole, on the host [B].
+        held: the length of each context, or more, on the host [B].
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Decoder:
     def logits(self, asked: Contexts) -> torch.Tensor:
         """Read the new tokens and return the logits after each slot's context [B, V]."""
         self.is_new = False
+        self.held += 1
         new, going = self._seats.take(asked)
         begun = self._prefill(asked, new) if len(new) else None
         if begun is None or going.any():

@@ -261,6 +261,17 @@ def test_two_users_of_a_captured_decoder_do_not_disturb_each_other(name, monkeyp
     assert states[0] is not states[1] and states[0].capture is states[1].capture
 
 
+def test_a_captured_decoder_counts_the_steps_that_gave_distributions(monkeypatch):
+    monkeypatch.setattr(*CAPTURED[0])
+    monkeypatch.setattr(cuda_graph, "BUCKET", 4)
+    policy, contexts = policy_of(), [[1, 2], [3], [3], [4, 5, 6], [1], [2]]
+    _, state = acted(policy, contexts, None, ALL)
+    for token in range(1, 8):
+        contexts = [[*context, token] for context in contexts]
+        _, state = policy.distribution(observe(contexts, policy.max_length), state, NONE)
+    acted(policy, [[*context, 8] for context in contexts], state, NONE)
+
+
 # A state is a memo, never the truth.
 
 
