@@ -1,8 +1,9 @@
-"""Attention: its kernels on a GPU, masks as models of transformers accept them, and beginnings that rows share.
+"""Attention: its kernels on a GPU, masks as models of transformers accept them, and that of a decode step on a CPU.
 
-With long prompts, a decode step spends most of its time on reading keys and values, each row its own copy of the
-prompt's. So a group's prompt is read once, not by each episode. The scores of the beginning and of the rest are made
-apart and go into one softmax, so the result is the same.
+The latter is two plain products, which with many rows take less time than torch's own kernel. With long prompts, a step
+spends most of its time on reading keys and values, each row its own copy of the prompt's. So a group's prompt is read
+once, not by each episode. The scores of the beginning and of the rest are made apart and go into one softmax, so the
+result is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ADDED_ON = ("cuda",)  # types of devices whose attention adds its mask to the sc
 T = TypeVar("T")
 ALIGNMENT = 16  # elements; memory-efficient attention copies masks whose rows begin elsewhere, in every layer
 WORTH_IT = 2**20  # numbers that the rows of a layer need not read: fewer take less time than the further products
-SHARED = "rlenv_shared_beginnings"  # of `_attend` among transformers' kinds of attention
+MANY = 16  # rows, and columns, from which on a decode step on a CPU takes less time as plain products
+DECODING = "rlenv_decoding"  # of `_attend` among transformers' kinds of attention
 _switching = threading.RLock()
 
 
@@ -153,12 +155,22 @@ class Beginnings:
         return (len(self.place) - len(self.rows)) * self.width
 
 
-_present: ContextVar[Beginnings] = ContextVar("beginnings")
+_present: ContextVar[Beginnings | None] = ContextVar("beginnings")
 
 
-def attention_with(beginnings: Beginnings | None, part: Any) -> AbstractContextManager[None]:
-    """Return a context in which the layers of a part of a model read these beginnings, if any, once."""
-    return nullcontext() if beginnings is None else attention_by(SHARED, part, _present, beginnings)
+def decoding_attention(
+    part: Any, rows: int, window: int, beginnings: Beginnings | None
+) -> AbstractContextManager[None]:
+    """Return a context for a decode step on a CPU: attention as plain products where that is faster.
+
+    Args:
+        part: of a model whose attention is known.
+        rows: R.
+        window: W.
+        beginnings: are read once; None if nothing is shared.
+    """
+    pays = beginnings is not None or min(rows, window) >= MANY
+    return attention_by(DECODING, part, _present, beginnings) if pays else nullcontext()
 
 
 def _attend(
@@ -174,8 +186,13 @@ def _attend(
         mask: which columns each row attends to, bool [R, 1, 1, W].
         settings: `scaling` of the scores, and others.
     """
-    shared = _present.get()
-    members, width = shared.rows.shape[1], shared.width
+    shared, scale = _present.get(), settings["scaling"]
+    queries = q[:, :, 0].unflatten(1, (k.shape[1], -1))  # heads that share a key are queries of one product
+    width = 0 if shared is None else shared.width
+    scores = (queries @ k[:, :, width:].transpose(2, 3)).masked_fill_(~mask[..., width:], -torch.inf)
+    if shared is None:
+        return (scores.mul_(scale).softmax(-1) @ v).flatten(1, 2)[:, None], None
+    members = shared.rows.shape[1]
     if module not in shared.read:
         shared.read[module] = [x[:, :, :width].index_select(0, shared.rows[:, 0]) for x in (k, v)]
     k_shared, v_shared = shared.read[module]
@@ -187,14 +204,10 @@ def _attend(
     def apart(x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(2, (members, -1)).transpose(1, 2).flatten(0, 1).index_select(0, shared.place)
 
-    queries = q[:, :, 0].unflatten(1, (k.shape[1], -1))  # heads that share a key are queries of one product
-    scores = queries @ k[:, :, width:].transpose(2, 3)
-    scores = torch.cat(
-        [apart(together(queries) @ k_shared.transpose(2, 3)), scores.masked_fill_(~mask[..., width:], -torch.inf)], -1
-    )
-    weights = scores.mul_(settings["scaling"]).softmax(-1)
+    scores = torch.cat([apart(together(queries) @ k_shared.transpose(2, 3)), scores], -1)
+    weights = scores.mul_(scale).softmax(-1)
     made = apart(together(weights[..., :width]) @ v_shared) + weights[..., width:] @ v[:, :, width:]
     return made.flatten(1, 2)[:, None], None
 
 
-AttentionInterface.register(SHARED, _attend)
+AttentionInterface.register(DECODING, _attend)

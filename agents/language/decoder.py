@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 from ..devices import HALVES, to_device, to_host
 from .acting_copy import is_changed
-from .attention import Masks, attention_with
+from .attention import Masks, decoding_attention
 from .kv_cache import SlotCache, cached
 from .prefix_sharing import takes_forests
 from .seats import Contexts, OwnRows, SharedRows, differs
@@ -52,8 +53,9 @@ class Decoder:
         self._weights = list(source.parameters())
         self._version = self._present_version()
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
-        shares = share_prefixes and takes_forests(model) and model.dtype not in HALVES
-        self._seats = SharedRows(cache, shares) if model.device.type == "cpu" else OwnRows(cache)
+        on_cpu = model.device.type == "cpu"
+        self._attends = on_cpu and takes_forests(model) and model.dtype not in HALVES
+        self._seats = SharedRows(cache, share_prefixes and self._attends) if on_cpu else OwnRows(cache)
 
     def is_old(self) -> bool:
         """Return whether the weights have changed since this was made."""
@@ -87,9 +89,16 @@ class Decoder:
         if begun is None or going.any():
             self._read_replies(asked, going)
             newest, positions = self._seats.by_row(asked.newest), self._seats.by_row(asked.lengths - 1)
-            with attention_with(self._seats.beginnings(), self.model):
-                begun = self._newest(newest, positions, self.cache, int(positions.max()) + 1)
+            window = int(positions.max()) + 1
+            with self._attention(len(newest), window):
+                begun = self._newest(newest, positions, self.cache, window)
         return self._seats.by_slot(begun)
+
+    def _attention(self, rows: int, window: int) -> AbstractContextManager[None]:
+        """Return the context of a step of so many rows that reads so many columns."""
+        if not self._attends:
+            return nullcontext()
+        return decoding_attention(self.model, rows, window, self._seats.beginnings())
 
     def _read_replies(self, asked: Contexts, going: torch.Tensor) -> None:
         """Read the replies to slots that go on, bool [B]: each action and its reply without the last token.

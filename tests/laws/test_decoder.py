@@ -58,6 +58,8 @@ CASES = {
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
     "shared prompts": case("llama", slots=9, patches=[(seats, "WORTH_IT", 1)], env={"group_size": 3}),
     "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(seats, "WORTH_IT", 1)], env=HALVES),
+    "attention as products": case("llama", slots=9, patches=[(attention, "MANY", 1)], env={"group_size": 3}),
+    "attention as products of gpt2": case("gpt2", "float32", slots=9, patches=[(attention, "MANY", 1)], env=HALVES),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
     "captured": case("llama", patches=[*CAPTURED, (cuda_graph, "BUCKET", 4)]),
 }
@@ -153,6 +155,7 @@ def test_whoever_plays_pauses_restarts_or_is_answered_acts_by_its_own_context(
         patch.setattr(decoder, "PREFILL", sizes[0])
         patch.setattr(cuda_graph, "BUCKET", sizes[1])
         patch.setattr(seats, "WORTH_IT", 1 if told else seats.WORTH_IT)
+        patch.setattr(attention, "MANY", 1 if sizes[1] == 8 else attention.MANY)
         policy, generator = policy_of(name), torch.Generator().manual_seed(0)
         contexts, playing = [list(prompt) for prompt in first], ALL.clone()  # which its owner changes
         actions, state = acted(policy, contexts, None, ALL, generator=generator)
