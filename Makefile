@@ -15,7 +15,7 @@ demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
 real: .venv/.real  ## teach SmolLM2-135M-Instruct, a pretrained chat model, its sums; answers before and after, report
-	@echo "This takes about four minutes on two CPU cores."
+	@echo "This takes two to four minutes on two CPU cores."
 	$(BIN)/rlenv train --config configs/smollm2-sums.yaml --log-dir runs/real --overwrite --seed $(SEED)
 
 # Compiled modules are kept, for the workers and child processes of the tests.
