@@ -161,7 +161,7 @@ _present: ContextVar[Beginnings | None] = ContextVar("beginnings")
 def decoding_attention(
     part: Any, rows: int, window: int, beginnings: Beginnings | None
 ) -> AbstractContextManager[None]:
-    """Return a context for a decode step on a CPU: attention as plain products where that is faster.
+    """Return a context for a decode step on a CPU: attention as plain products, if they are faster.
 
     Args:
         part: of a model whose attention is known.

@@ -164,7 +164,7 @@ def _is_worth_it(chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tens
 
 
 def layers_of(part: nn.Module) -> list[nn.Module]:
-    """Return what transformers marks as layers of a model."""
+    """Return the modules that transformers marks as layers of a model."""
     return [each for each in part.modules() if isinstance(each, GradientCheckpointingLayer)]
 
 

@@ -13,7 +13,7 @@ from .kv_cache import SlotCache
 
 
 class Contexts(NamedTuple):
-    """What a decoder is asked at a step: the contexts of all slots, and what is new to it.
+    """The contexts of all slots at a step of a decoder, and how they go on from those of the last step.
 
     Attributes:
         tokens: the contexts [B, L].

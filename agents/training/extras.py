@@ -104,7 +104,7 @@ def own_passes(agent: Any, rollout: RolloutT) -> Iterator[tuple[RolloutT, bool]]
 
 
 def micro_batches(agent: Any, rollout: RolloutT) -> Iterator[RolloutT]:
-    """Yield the parts of a rollout that are evaluated in one pass each, given who has their sizes and the policy."""
+    """Yield the parts of a rollout that are evaluated in one pass each; `agent` may be a warm start, too."""
     tokens = agent.micro_batch_tokens
     costs = None if tokens is None else agent.policy.costs(rollout)
     return rollout.split(agent.micro_batch_size, costs, tokens)

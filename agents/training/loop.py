@@ -103,8 +103,8 @@ class Loop(Algorithm):
         slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
         envs = self.make_envs(num_envs=self.num_envs or slots)
         if self.num_envs and not isinstance(env, str) and self.num_envs != envs.num_envs:
-            slots = f"{env!r} has {envs.num_envs}"
-            raise ValueError(f"num_envs={self.num_envs} is for the id of an environment; {slots}: leave num_envs out")
+            what = f"{env!r} has {envs.num_envs}"
+            raise ValueError(f"num_envs={self.num_envs} is for the id of an environment; {what}: leave num_envs out")
         with closed_on_error(envs, env):
             self._use_policy(policy, envs)
             self.use_env(envs, group_size)
