@@ -113,8 +113,8 @@ class CapturedDecoder(Decoder):
         if (key := (window, numbers is None)) not in self.capture.runs:
             self.capture.runs[key] = self._captured(*key)
         self.capture.runs[key]()
-        actions, log_probs = (output.clone() for output in self.capture.outputs)
-        return actions, log_probs
+        actions, log_probs = self.capture.outputs
+        return actions.clone(), log_probs.clone()
 
     def _captured(self, window: int, is_greedy: bool) -> Run:
         capture, newest = self.capture, self._newest

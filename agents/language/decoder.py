@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,13 @@ from transformers.cache_utils import DynamicCache
 
 from ..devices import HALVES, to_device, to_host
 from .acting_copy import is_changed
-from .attention import Masks, decoding_attention
+from .attention import PRODUCTS, Masks, attention_by
 from .kv_cache import SlotCache, cached
 from .prefix_sharing import takes_forests
 from .seats import Contexts, OwnRows, SharedRows, differs
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
+MANY = 16  # rows, and columns, from which on attention as plain products takes less time on a CPU
 COLLECTORS = ("deprecate_kwarg", "merge_with_config_defaults", "capture_outputs")  # decorators of transformers
 
 
@@ -32,7 +33,6 @@ class Decoder:
         source: the one whose weights it has; a cache is of the weights that they were.
         cache: with a row for each slot.
         plain_head: whether logits are the output embeddings applied to the trunk's output.
-        share_prefixes: whether a step reads a long beginning that contexts share once, on a CPU in full precision.
 
     Attributes:
         is_new: whether it has read nothing yet.
@@ -40,12 +40,7 @@ class Decoder:
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        source: PreTrainedModel,
-        cache: SlotCache,
-        plain_head: bool = False,
-        share_prefixes: bool = False,
+        self, model: PreTrainedModel, source: PreTrainedModel, cache: SlotCache, plain_head: bool = False
     ) -> None:
         self.model, self.cache, self.is_new = model, cache, True
         self.held = torch.zeros(cache.num_rows, dtype=torch.int64)
@@ -55,7 +50,7 @@ class Decoder:
         self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
         on_cpu = model.device.type == "cpu"
         self._attends = on_cpu and takes_forests(model) and model.dtype not in HALVES
-        self._seats = SharedRows(cache, share_prefixes and self._attends) if on_cpu else OwnRows(cache)
+        self._seats = SharedRows(cache) if on_cpu else OwnRows(cache)
 
     def is_old(self) -> bool:
         """Return whether the weights have changed since this was made."""
@@ -90,15 +85,10 @@ class Decoder:
             self._read_replies(asked, going)
             newest, positions = self._seats.by_row(asked.newest), self._seats.by_row(asked.lengths - 1)
             window = int(positions.max()) + 1
-            with self._attention(len(newest), window):
+            pays = self._attends and min(len(newest), window) >= MANY
+            with attention_by(PRODUCTS, self.model) if pays else nullcontext():
                 begun = self._newest(newest, positions, self.cache, window)
         return self._seats.by_slot(begun)
-
-    def _attention(self, rows: int, window: int) -> AbstractContextManager[None]:
-        """Return the context of a step of so many rows that reads so many columns."""
-        if not self._attends:
-            return nullcontext()
-        return decoding_attention(self.model, rows, window, self._seats.beginnings())
 
     def _read_replies(self, asked: Contexts, going: torch.Tensor) -> None:
         """Read the replies to slots that go on, bool [B]: each action and its reply without the last token.

@@ -101,12 +101,6 @@ class SlotCache(Cache):
         layers = model.config.get_text_config().num_hidden_layers
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(layers)])
 
-    @property
-    def per_token(self) -> int:
-        """How many numbers a layer keeps of a token; 0 before the first one."""
-        keys = self.layers[0].keys
-        return 0 if keys is None else 2 * keys.shape[1] * keys.shape[3]
-
     def use(self, rows: int) -> None:
         """Set how many first rows are used, at least; memory of the others is not touched, so the host spares it."""
         for layer in self.layers:

@@ -17,7 +17,6 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from .adapters import adapt, adapted_layers
-from .attention import WORTH_IT
 from .critic import Critic
 from .decoder import PREFILL
 from .policy import ELEMENTS, GPU_ELEMENTS
@@ -224,12 +223,6 @@ class _Sizes:
         """Return the bytes of the KV cache."""
         return 2 * self.size * self.text.num_hidden_layers * self.keys * slots * self.work.context
 
-    def shared(self, slots: int, prompts: int) -> int:
-        """Return the bytes of the prompts' keys and values that a step reads once; see `attention.Beginnings`."""
-        layer = 2 * self.keys * self.work.prompt_length  # numbers of a prompt
-        copies = self.work.device == "cpu" and self.size > 2 and (slots - prompts) * layer >= WORTH_IT
-        return self.size * self.text.num_hidden_layers * layer * prompts if copies else 0
-
     def step(self, slots: int) -> int:
         """Return the bytes of choosing a token in every slot."""
         return 20 * slots * self.text.vocab_size
@@ -242,7 +235,7 @@ class _Sizes:
         replies = min(slots * work.reply_length, max(PREFILL, work.reply_length))
         gradients = 0 if self.masters else self.gradients  # master weights drop theirs after a step
         reference = self.whole if self.reference else 0  # put together after acting
-        step = self.step(slots) + token * replies + self.shared(slots, prompts)
+        step = self.step(slots) + token * replies
         added = max(self.cache(slots) + max(step, read), reference)
         return self.held + gradients + self.whole + self.acting_copy + added
 

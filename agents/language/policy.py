@@ -59,8 +59,7 @@ class LanguageModelPolicy(Policy):
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64". None means float32, whatever precision
             the files have; a model object keeps its precision. Of bfloat16, the optimizer keeps float32 copies.
         merge_rows: in training, read equal episodes once. Does not change the results.
-        share_prefixes: read equal beginnings of episodes once, in training and, on a CPU in full precision, in acting.
-            Does not change the results.
+        share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
         pack_weights: in acting on a CPU, copy large weights into the order in which products read them.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
@@ -154,7 +153,7 @@ class LanguageModelPolicy(Policy):
             return self._captures.decoder(self.model, self._choose, num_envs, max_length)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
         acting, cache = acting_copy(self.model, packs), SlotCache(self.model, num_envs, max_length)
-        return Decoder(acting, self.model, cache, self.head_is_plain, self.share_prefixes)
+        return Decoder(acting, self.model, cache, self.head_is_plain)
 
     @override
     @one_thread()

@@ -7,7 +7,8 @@ tokens as keys. So no context attends over, or is masked from, the tokens of ano
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,11 +131,17 @@ def build_forest(
 _present: ContextVar[Forest] = ContextVar("forest")
 
 
-def attention_over(forest: Forest, part: Any) -> AbstractContextManager[None]:
-    """Return a context in which the layers of a part of a model attend as the forest says and ignore their mask."""
+@contextmanager
+def attention_over(forest: Forest, part: Any) -> Iterator[None]:
+    """Within the context, the layers of a part of a model attend as the forest says and ignore their mask."""
     config = part.config.get_text_config()
     heads = config.num_attention_heads // (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    return attention_by(NAME, part, _present, forest.added(heads, part.dtype))
+    with attention_by(NAME, part):
+        token = _present.set(forest.added(heads, part.dtype))
+        try:
+            yield
+        finally:
+            _present.reset(token)
 
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:

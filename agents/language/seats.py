@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from .attention import WORTH_IT, Beginnings
 from .kv_cache import SlotCache
 
 
@@ -71,10 +70,6 @@ class OwnRows:
         """Return the values of the slots [B, ...], given those of the rows [R, ...]; any for a slot without row."""
         return values
 
-    def beginnings(self) -> Beginnings | None:
-        """Return the beginnings that rows share; None if it is not known or not worth it to read them once."""
-        return None
-
 
 class SharedRows(OwnRows):
     """The seats of a CPU: each distinct context of the slots that play has a row, always the first ones.
@@ -83,17 +78,13 @@ class SharedRows(OwnRows):
 
     Args:
         cache: whose rows the slots have.
-        shares: whether a step reads beginnings that rows share once.
     """
 
-    def __init__(self, cache: SlotCache, shares: bool) -> None:
-        self._cache, self._shares = cache, shares
+    def __init__(self, cache: SlotCache) -> None:
+        self._cache = cache
         self._row_of_slot = torch.full((cache.num_rows,), -1)  # -1 for none
         self._slot_of_row: torch.Tensor | None = None  # the first slot of each row [R]; None if R = B, in order
         self._alone: torch.Tensor | None = None  # who plays, if no two of them share a row, bool [B]
-        # The number and the length of the context that each slot began with [2, B], and what rows share of these.
-        self._begun, self._numbered = np.zeros((2, cache.num_rows), dtype=np.int64), 0
-        self._shared: Beginnings | None = None
 
     @override
     def take(self, asked: Contexts) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,11 +112,6 @@ class SharedRows(OwnRows):
         in_order = np.array_equal(slot_of_row, np.arange(len(starts)))
         self._slot_of_row = None if in_order else torch.from_numpy(slot_of_row)
         self._alone = playing.clone() if len(rows) == len(slots) else None  # the environment's own array may change
-        new = held[context] < 0
-        self._begun[:, slots[new]] = self._numbered + context[new], lengths[slots[new]]
-        self._numbered += len(rows)
-        if self._shared and (new.any() or moved.any() or len(rows) != len(self._shared.place)):
-            self._shared = None  # otherwise each row holds what it held, also if several slots have it
         return torch.from_numpy(first[held < 0]), going
 
     def _keys(self, asked: Contexts, new: torch.Tensor) -> np.ndarray:
@@ -149,15 +135,6 @@ class SharedRows(OwnRows):
     @override
     def by_slot(self, values: torch.Tensor) -> torch.Tensor:
         return values if self._slot_of_row is None else values[self._row_of_slot]
-
-    @override
-    def beginnings(self) -> Beginnings | None:
-        slots = slice(None) if self._slot_of_row is None else self._slot_of_row.numpy()
-        numbers, widths = self._begun[:, slots]
-        if not self._shares or len(widths) * int(widths.min()) * self._cache.per_token < WORTH_IT:  # quickly told
-            return None
-        self._shared = self._shared or Beginnings.of(numbers, widths)
-        return self._shared if self._shared.spared * self._cache.per_token >= WORTH_IT else None
 
 
 def differs(contexts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

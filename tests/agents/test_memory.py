@@ -91,16 +91,6 @@ def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
     assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
 
 
-def test_groups_whose_prompts_are_read_once_per_step_have_a_copy_of_their_keys():
-    def added(**more):
-        size = {"prompt_length": 2**10, "context": 2**11, "slots": 2**10, "reply_length": 2**6}
-        groups, single = (plan(**size | more, group_size=count) for count in (4, 1))
-        return groups.phases["acting"] - single.phases["acting"]
-
-    assert added() == 2 * 2 * 8 * 2**10 * 2**8 * 4, "keys and values of two layers, of 256 prompts"
-    assert added(prompt_length=2**6) == added(dtype="bfloat16") == added(device="cuda") == 0
-
-
 def test_the_micro_batch_that_fits_is_the_largest():
     need = lambda rows: plan(episodes=64, micro_batch_size=rows).phases["training"]  # noqa: E731
     fitting = lambda budget: memory.fitting(config_of("llama"), work(episodes=64), budget)["training"]  # noqa: E731

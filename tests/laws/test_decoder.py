@@ -26,7 +26,6 @@ from rlenv.agents.language import (
     kv_cache,
     products,
     reading,
-    seats,
 )
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
@@ -56,10 +55,8 @@ CASES = {
     "a forest": case("gpt2", merge_rows=False, env=HALVES, patches=[(reading, "WORTH_IT", 100.0)]),
     "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
-    "shared prompts": case("llama", slots=9, patches=[(seats, "WORTH_IT", 1)], env={"group_size": 3}),
-    "shared prompts of gpt2": case("gpt2", "float32", slots=9, patches=[(seats, "WORTH_IT", 1)], env=HALVES),
-    "attention as products": case("llama", slots=9, patches=[(attention, "MANY", 1)], env={"group_size": 3}),
-    "attention as products of gpt2": case("gpt2", "float32", slots=9, patches=[(attention, "MANY", 1)], env=HALVES),
+    "attention as products": case("llama", slots=9, patches=[(decoder, "MANY", 1)], env={"group_size": 3}),
+    "attention as products of gpt2": case("gpt2", "float32", slots=9, patches=[(decoder, "MANY", 1)], env=HALVES),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
     "captured": case("llama", patches=[*CAPTURED, (cuda_graph, "BUCKET", 4)]),
 }
@@ -154,8 +151,7 @@ def test_whoever_plays_pauses_restarts_or_is_answered_acts_by_its_own_context(
             patch.setattr(*place)
         patch.setattr(decoder, "PREFILL", sizes[0])
         patch.setattr(cuda_graph, "BUCKET", sizes[1])
-        patch.setattr(seats, "WORTH_IT", 1 if told else seats.WORTH_IT)
-        patch.setattr(attention, "MANY", 1 if sizes[1] == 8 else attention.MANY)
+        patch.setattr(decoder, "MANY", 1 if sizes[1] == 8 else decoder.MANY)
         policy, generator = policy_of(name), torch.Generator().manual_seed(0)
         contexts, playing = [list(prompt) for prompt in first], ALL.clone()  # which its owner changes
         actions, state = acted(policy, contexts, None, ALL, generator=generator)
@@ -196,18 +192,6 @@ def test_equal_contexts_are_computed_once_until_they_differ(monkeypatch):
     assert rows == [3, 3, 5, 4, 5], rows
 
 
-def test_a_shared_prompt_is_taken_from_the_cache_again_only_when_rows_change(monkeypatch):
-    made, of = [], attention.Beginnings.of
-    monkeypatch.setattr(seats, "WORTH_IT", 1)
-    monkeypatch.setattr(attention.Beginnings, "of", lambda *parts: made.append(of(*parts)) or made[-1])
-    policy, contexts, state, found = policy_of(), [[1, 2, 3]] * SLOTS, None, []
-    for more in ([[]] * SLOTS, [[4], [4], [4], [5], [5], [5]], *[[[6]] * SLOTS] * 3, [[6], [7], *[[6]] * 4]):
-        contexts = [[*context, *tokens] for context, tokens in zip(contexts, more, strict=True)]
-        _, state = acted(policy, contexts, state, NONE if state else ALL)
-        found.append(len(made))
-    assert found == [0, 1, 1, 1, 1, 2]
-
-
 def test_a_cache_is_passed_by_the_name_that_the_model_has_for_it(monkeypatch):
     """Releases of transformers have two names; the models get the other one here."""
     now = kv_cache.cache_argument(LlamaForCausalLM.forward)
@@ -231,9 +215,9 @@ def test_a_cache_is_passed_by_the_name_that_the_model_has_for_it(monkeypatch):
     assert {*passed} == {LlamaForCausalLM, LlamaModel}
 
 
-def test_two_threads_act_with_one_policy_that_reads_shared_prompts_once(monkeypatch):
+def test_two_threads_act_with_one_policy_whose_attention_is_plain_products(monkeypatch):
     """Attention is chosen by the configuration of the model, which threads share."""
-    monkeypatch.setattr(seats, "WORTH_IT", 1)
+    monkeypatch.setattr(decoder, "MANY", 1)
     policy = policy_of()
 
     def play(seed):
