@@ -35,7 +35,6 @@ SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qw
 ATTENTION = ("sdpa", "eager")  # implementations that accept any mask
 ADAPTER_CONFIG = "adapter_config.json"  # of peft, in the folder of an adapter
 ADAPTER_BASE = "base"  # there: its base model, if that has no name
-
 RECURRENT = {"conv", "linear_attention", "hybrid", "hybrid_sliding"}  # transformers' names of kinds of layers
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 DEQUANTIZED = ("fp8", "mxfp4")  # kinds of quantized weights that transformers can read in full precision
