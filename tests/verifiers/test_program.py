@@ -6,7 +6,9 @@ import json
 import socket
 import sys
 import threading
+from contextlib import ExitStack, closing
 from functools import partial
+from select import select
 
 import cloudpickle
 import gymnasium as gym
@@ -23,6 +25,7 @@ from rlenv.verifiers.dialogues import program_run, replay
 from rlenv.verifiers.dialogues.calls import Call
 from rlenv.verifiers.dialogues.chat_client import as_object, completion
 from rlenv.verifiers.dialogues.toolbox import CALL_LENGTH
+from rlenv.verifiers.sandbox.pool import _Workers
 
 cloudpickle.register_pickle_by_value(programs)  # so that workers need not find it
 SUM = Problem("1+1=", "2", {"row": 1})
@@ -103,16 +106,14 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
 
 @pytest.fixture
 def worker(mark):
-    """Return a function that makes worker processes; none is left afterwards."""
-    made = []
+    """Return a function that plays turns in a worker process; none is left afterwards."""
+    with ExitStack() as stack:
 
-    def make(program, timeout=30.0):
-        made.append(Isolated(program, workers=1, timeout=timeout))
-        return made[-1]
+        def make(program, timeout=30.0):
+            pool = stack.enter_context(closing(Isolated(program, workers=1, timeout=timeout)))
+            return lambda problem, *turns: pool.ask([(problem, [*turns])])[0].result(60)
 
-    yield make
-    for each in made:
-        each.close()
+        yield make
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found and cleared away with Linux's means")
@@ -120,26 +121,24 @@ def worker(mark):
     ("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE_PROCESSES]
 )
 def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
-    program = Program(solve)
-    pool = worker(program, 0.5 if solve is programs.sleeps else 30.0)
-    said = [turn("2")]
-    (reply,) = (each.result(60) for each in pool.ask([(SUM, said)]))
+    play, first = worker(Program(solve), 0.5 if solve is programs.sleeps else 30.0), turn("2")
+    reply = play(SUM, first)
     if reply.verdict is None:
-        said[-1].reply = reply.content
-        (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")])]))
+        first.reply = reply.content
+        reply = play(SUM, first, turn("3"))
     assert reply.verdict.status == status and all(word in reply.verdict.reason for word in words)
 
 
-def test_worker_processes_repeat_the_program(worker):
-    program = Program(agent)
-    problem, pool = program.opened(SUM), worker(program)
-    first, last = turn("calculator(1+1)", [CALL]), turn("2")
-    (reply,) = (each.result(60) for each in pool.ask([(problem, [first])]))
-    first.reply = reply.content
-    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last])]))
-    assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
-    (spent,) = (each.result(60) for each in pool.ask([(problem, [first, None])]))
-    assert spent.verdict == Verdict(0.0, success=False)
+def test_an_unpickled_episode_and_a_worker_process_repeat_the_program(worker):
+    program, first, last = Program(agent), turn("calculator(1+1)", [CALL]), turn("2")
+    problem, play = program.opened(SUM), worker(program)
+    playing = program.dialogue(problem)
+    first.reply = play(problem, first).content
+    assert playing.reply(first).content == first.reply == [{"role": "tool", "content": "2"}]
+    copy = cloudpickle.loads(cloudpickle.dumps(playing))
+    playing.close()
+    assert copy.reply(last).verdict == play(problem, first, last).verdict == Verdict(1.0, {"calls": 1})
+    assert play(problem, first, None).verdict == Verdict(0.0, success=False)
 
 
 def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
@@ -147,10 +146,9 @@ def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
         program_run.PATIENCE = 0.05
         programs.ignores_interrupts(problem, client, 60.0)
 
-    pool, retired = worker(Program(solve, timeout=0.2)), []
-    retire = pool._workers._retire
-    monkeypatch.setattr(pool._workers, "_retire", lambda each: (retired.append(each), retire(each))[1])
-    (reply,) = (each.result(60) for each in pool.ask([(SUM, [turn("2")])]))
+    retired, retire = [], _Workers._retire
+    monkeypatch.setattr(_Workers, "_retire", lambda pool, each: (retired.append(each), retire(pool, each))[1])
+    reply = worker(Program(solve, timeout=0.2))(SUM, turn("2"))
     assert reply.verdict.status == "timeout" and eventually(lambda: retired)
 
 
@@ -166,15 +164,6 @@ def test_randomness_is_that_of_the_problem():
     one, other = (program.opened(each) for each in (SUM, Problem("1+1=", "2", {"row": 2})))
     assert one.prompt == program.opened(SUM).prompt != other.prompt
     assert episode(program, turn("2")) == episode(program, turn("3")) and random.getstate() == before
-
-
-def test_an_unpickled_episode_repeats_the_program():
-    program = Program(agent)
-    playing = program.dialogue(program.opened(SUM))
-    playing.reply(turn("", [CALL]))
-    copy = cloudpickle.loads(cloudpickle.dumps(playing))
-    playing.close()
-    assert copy.reply(turn("2")).verdict == Verdict(1.0, {"calls": 1})
 
 
 def test_the_budget_ends_with_what_the_program_returns():
@@ -198,19 +187,6 @@ def test_the_budget_ends_with_what_the_program_returns():
         playing.close()
     replayed = replay(Program(agent, reward_range=(-2, -1)), SUM, [turn("", [CALL]), None])
     assert replayed.verdict == Verdict(-1.0, success=False)
-
-
-def test_a_call_after_the_end_has_no_answer():
-    clients = []
-
-    def solve(problem, client):
-        clients.append(client)
-        say(client)
-        return 1.0
-
-    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
-    with pytest.raises(BaseException, match="after its end"):
-        say(clients[-1])
 
 
 class Agent:
@@ -357,17 +333,6 @@ def connected(client):
     return socket.create_connection((host, int(port)), 5)
 
 
-def waits(connection):
-    """Tell whether the endpoint neither answers nor closes a connection."""
-    try:
-        connection.recv(1000)
-    except TimeoutError:
-        return True
-    except ConnectionError:
-        pass
-    return False
-
-
 def test_an_episode_that_ends_cuts_off_half_requests(left):
     connections = []
 
@@ -380,9 +345,9 @@ def test_an_episode_that_ends_cuts_off_half_requests(left):
 
     assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
     assert eventually(lambda: not left(), 5)
-    assert not any(map(waits, connections))
     for each in connections:
-        each.close()
+        with each:
+            assert select([each], [], [], 5)[0], "the endpoint neither answers nor closes a connection"
 
 
 def test_an_idle_connection_holds_up_no_request():
@@ -412,11 +377,15 @@ CLIENTS = [  # what a client does, the status that it gets
     (lambda client: raw(client, f"{HEAD}Content-Length: {2**23}\r\n\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}Content-Length: 100\r\n\r\n{{"), 400),
+    (lambda client: raw(client, f"{HEAD}Content-Length: 9\r\n\r\n{{", ends=False), 408),
 ]
 
 
 @pytest.mark.parametrize(("act", "status"), CLIENTS)
-def test_a_hostile_client_costs_the_program_nothing(act, status):
+def test_a_hostile_client_costs_the_program_nothing(act, status, monkeypatch):
+    if status == 408:
+        monkeypatch.setattr("rlenv.chat_server.Handler.timeout", 0.1)
+
     def solve(problem, client):
         answers = [act(client) for _ in range(3)]
         return float((answers, post(client)[0]) == ([status] * 3, 200))
@@ -434,26 +403,18 @@ def test_a_refused_call_is_an_answer_of_the_endpoint():
     assert verdict.status == "error" and "n=2" in verdict.reason
 
 
-def test_a_slow_request_has_a_deadline(monkeypatch):
-    monkeypatch.setattr("rlenv.chat_server.Handler.timeout", 0.1)
+def test_keys_are_of_one_episode_after_whose_end_no_call_has_an_answer():
+    clients = []
 
     def solve(problem, client):
-        status = raw(client, f"{HEAD}Content-Length: 9\r\n\r\n{{", ends=False)
-        say(client)
-        return float(status)
-
-    assert episode(Program(solve), turn("2"))[1] == Verdict(408.0)
-
-
-def test_keys_are_of_one_episode():
-    keys = []
-
-    def solve(problem, client):
-        keys.append(client.api_key)
-        status, _ = post(client, key=keys[0])
+        clients.append(client)
+        status, _ = post(client, key=clients[0].api_key)
         if status != 200:
             say(client)
         return float(status)
 
     program = Program(solve)
     assert [program.dialogue(SUM).reply(turn("2")).verdict.reward for _ in range(2)] == [200, 401]
+    for client in clients:  # of whom the second one has asked by itself
+        with pytest.raises(BaseException, match="after its end"):
+            say(client)
