@@ -228,7 +228,7 @@ def test_an_update_that_did_not_end_is_not_saved(error, tmp_path, monkeypatch):
     assert everything(load(tmp_path / "agent")) == everything(agent)
 
 
-# Nothing that a checkpoint names is imported unless the user vouches for it: tests/reliability/test_malice.py attacks.
+# Nothing that a checkpoint names is imported unless the user vouches for it; see tests/reliability/test_corruption.py
 
 MODULE = "somebodys_verifiers"
 SOURCE = """

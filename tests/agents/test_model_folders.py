@@ -69,7 +69,7 @@ def without_weights(tmp_path):
 
 
 def pickled(path):
-    """Write weights that name a function; tests/reliability/test_malice.py shows that nothing of a pickle is run."""
+    """Write weights that name a function; nothing of it is run, see tests/reliability/test_corruption.py."""
     without_weights(path)
     torch.save({"model.norm.weight": print}, path / "pytorch_model.bin")
 
