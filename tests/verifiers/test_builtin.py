@@ -1,18 +1,30 @@
-"""Built-in verifiers beyond the laws and the kept answers: their problems, levels, limits and options."""
+"""Built-in verifiers beyond the laws and the kept answers: their problems, levels, limits, options and parts."""
 
+import asyncio
+import builtins
 import json
+import math
 import random
 import re
+import sys
+import threading
+from dataclasses import replace
 
+import cloudpickle
 import pytest
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.verifiers import Arith, Exact, Format, Guess, Isolated, JsonSchema, Length, Problem, isolate, make_verifier
-from rlenv.verifiers.base import has_dialogues
+from rlenv._status import VERIFIER_FAILED
+from rlenv.verifiers import Arith, Exact, Format, Guess, Isolated, JsonSchema, Problem, isolate, make_verifier
+from rlenv.verifiers.base import Execution, Verdict, Verifier, has_dialogues, is_success
+from rlenv.verifiers.builtin import Length, Math, Weighted
 from rlenv.verifiers.builtin.countdown import evaluate
+from rlenv.verifiers.builtin.math import formulas, leading_formula
 from rlenv.verifiers.dialogues import begin, reply_to
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 
 def settings(**strategies):
@@ -157,3 +169,196 @@ def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
     verifier.close()
     assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
     assert regex.execution.timeout <= 5.0
+
+
+# Mathematics.
+
+WRONG = (
+    r"\boxed{{17}} \boxed{{{}}}", "The answer is ${}$. The answer is $17$.",
+    "The answer is $-17 + {}$.", r"\boxed{{({}) \cdot 17}}",
+)  # fmt: skip
+
+
+def reward(answer, completion, prompt="What is it?\n"):
+    verdict = Math().verify(Problem(prompt, answer), completion)
+    assert verdict.status == "ok", verdict
+    return verdict.reward
+
+
+def test_demonstrations_and_spellings_score_and_counterexamples_do_not():
+    verifier = Math()
+    for problem in verifier.examples():
+        wrong = [form.format(problem.answer) for form in WRONG]
+        for text in (verifier.demonstration(problem), *verifier.probes(problem).right, *wrong):
+            assert reward(problem.answer, text, problem.prompt) == (text not in wrong), text
+
+
+@drawn(10)
+@given(
+    st.text()
+    | st.lists(st.sampled_from(["\\boxed{", "}", "$", "46", " or ", "{", "\\frac", "^", "(", "=", "\\"])).map("".join)
+)
+def test_any_text_has_formulas_or_none(text):
+    found = [*formulas(text), *formulas(text, several=True), leading_formula(text)]
+    assert all(each is None or (each.text and each.latex) for each in found)
+    assert Math().verify(Problem("?", "x+1"), text).status == "ok"
+
+
+def test_a_thread_reaches_the_same_verdicts():
+    """math-verify's own time limit needs the main thread and scores 0 elsewhere."""
+    rewards = []
+    pairs = [("3\\sqrt{2}", "\\sqrt{18}"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
+    thread = threading.Thread(target=lambda: rewards.extend(reward(*pair) for pair in pairs))
+    thread.start()
+    thread.join()
+    assert rewards == [1.0, 0.0, 1.0]
+
+
+def test_nothing_of_a_completion_is_evaluated(monkeypatch, tmp_path):
+    for text in ("x+1", "$\\{1,x\\}$", "[0,1]", "2**10"):
+        reward("\\{x,3,7.5\\}", text)  # imports what the library puts off
+    evaluate, execute = builtins.eval, builtins.exec
+
+    def watched(code, *scopes):  # sympy reads the digits of a number so, and nothing else
+        if not isinstance(code, str) or not re.fullmatch(r"(Integer|Float) ?\(\s*'?[0-9.]+'?\s*\)", code.strip()):
+            raise SystemExit(f"evaluated: {code!r}")
+        return evaluate(code, *scopes)
+
+    def importing(code, *scopes):
+        if code != "from sympy import *":
+            raise SystemExit(f"executed: {code!r}")
+        return execute(code, *scopes)
+
+    monkeypatch.setattr(builtins, "eval", watched)
+    monkeypatch.setattr(builtins, "exec", importing)
+    mark = tmp_path / "ran"
+    calls = [
+        f'__import__("pathlib").Path("{mark}").touch()', f"open('{mark}','w')", "().__class__.__base__",
+        "x.__class__", "S('1/0')", "[f() for f in (exit,)]", "(lambda: exit())()", "\\operatorname{exit}()", "1+1",
+        "exit()", "2**10", "4*(3+2)",
+    ]  # fmt: skip
+    for call in calls:
+        for text in (call, f"${call}$", f"\\boxed{{{call}}}", f"The answer is {call}", f"\\text{{{call}}}"):
+            assert reward("\\{x,3,7.5\\}", text) == 0.0
+    assert reward("3\\sqrt{2}+7.5", "7.5+\\sqrt{18}") == 1.0
+    assert not mark.exists()
+
+
+# Weighted sums.
+
+SUM = Problem("1+2=", "3")
+BEYOND = "the weighted sum is beyond float32"
+
+
+class Says(Verifier):
+    """Gives the number that the completion is; a word is a fault."""
+
+    reward_range = (-1.0, 3.0)
+
+    def verify(self, problem, completion):
+        if completion in ("error", "timeout"):
+            return Verdict(0.0, status=completion, reason="why not")
+        number = float(completion)
+        return Verdict(number, {"twice": 2 * number}, reason="" if number else "nothing")
+
+
+def silent(prompts, completions):
+    return [None for _ in completions]
+
+
+def one(prompts, completions):
+    return [1.0 for _ in completions]
+
+
+class Unbounded(Says):
+    reward_range = (-math.inf, math.inf)
+
+
+def says(weight, verifier=Says):
+    return {"weight": weight, "verifier": verifier}
+
+
+WEIGHED = {"arith": 1, "one": says(-0.25, one)}
+INNER = {"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}}
+LENGTH = {"inner/length": 1.0, "inner/length/length": 1.0}
+UP, DOWN = (says(weight, Unbounded) for weight in (10, -10))
+NOTHING = {"one": 0.0, "one/twice": 0.0, "other": 0.0, "other/twice": 0.0}
+CANCELLED = {"up": 1e38, "up/twice": 2e38, "down": 1e38, "down/twice": 2e38}
+JUDGED = [  # parts, a completion, the verdict and whether it is a success
+    (WEIGHED, "3", Verdict(0.75, {"arith": 1.0, "one": 1.0}), True),
+    (WEIGHED, "4", Verdict(-0.25, {"arith": 0.0, "one": 1.0}), False),
+    ({"arith": -1}, "3", Verdict(-1.0, {"arith": 1.0}), False),  # there is nothing to solve
+    ({"arith": 1, "watched": says(0)}, "3", Verdict(1.0, {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0}), True),
+    (INNER, "3", Verdict(3.0, {"inner": 1.5, "inner/arith": 1.0, **LENGTH}), True),
+    (INNER, "4", Verdict(1.0, {"inner": 0.5, "inner/arith": 0.0, **LENGTH}), False),
+    ({"arith": 1, "silent": says(1, silent)}, "3", Verdict(1.0, {"arith": 1.0}), True),
+    ({"silent": says(1, silent)}, "3", Verdict(0.0, status="not_applicable"), False),
+    ({"up": UP, "one": says(1, one)}, "1e37", Verdict(1e38, {"up": 1e37, "up/twice": 2e37, "one": 1.0}), True),
+    ({"up": UP, "down": DOWN}, "1e38", Verdict(0.0, CANCELLED), True),
+    *(
+        ({"up": UP, "one": says(1, one)}, text, Verdict(0.0, status="error", reason=BEYOND), False)
+        for text in ("1e38", "-1e38")
+    ),
+    *(
+        ({"one": says(1, one), "says": says(0.1)}, fault, Verdict(0.0, status=fault, reason="says: why not"), False)
+        for fault in VERIFIER_FAILED
+    ),
+    ({"one": says(1), "other": says(1)}, "0", Verdict(0.0, NOTHING, reason="nothing; nothing"), False),
+]
+
+
+@pytest.mark.parametrize(("parts", "text", "verdict", "success"), JUDGED)
+def test_the_parts_make_the_verdict_and_those_with_a_positive_weight_the_success(parts, text, verdict, success):
+    weighted = Weighted(parts)
+    said = weighted.verify(SUM, text)
+    assert replace(said, success=None) == verdict and is_success(weighted, said) is success
+
+
+class Floor(Says):
+    reward_range = (0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "low", "high"),
+    [
+        ({"one": says(1, Floor)}, 0.5, 2.0),
+        ({"one": says(1, Floor), "two": says(0.1, Floor)}, 0.05, 2.2),
+        ({"one": says(-1, Floor), "arith": 1}, -2.0, 1.0),
+        ({"arith": 1, "watched": says(0, Unbounded)}, 0.0, 1.0),
+    ],
+)
+def test_the_range_holds_without_the_parts_that_do_not_apply(parts, low, high):
+    assert Weighted(parts).reward_range == pytest.approx((low, high))
+
+
+def test_the_first_part_that_makes_problems_poses_them():
+    weighted, arith = Weighted({"length": 1, "arith": 1, "countdown": 1}), Arith()
+    problem = weighted.sample(random.Random(1))
+    assert problem == arith.sample(random.Random(1)) and weighted.demonstration(problem) == problem.answer
+    assert weighted.split_key(problem) == arith.split_key(problem)
+    assert set(weighted.alphabet) == set(arith.alphabet) | set(make_verifier("countdown").alphabet)
+
+
+def test_parts_that_want_workers_get_them_and_give_them_back():
+    class Apart(Says):
+        execution = Execution(isolated=True)
+
+    weighted = Weighted({"arith": 1, "apart": says(1, Apart)})
+    assert [name for name, judge in weighted.judges.items() if isinstance(judge, Isolated)] == ["apart"]
+    assert weighted.verify(SUM, "3").reward == 4.0
+    weighted.close()
+    with pytest.raises(RuntimeError, match="the verifier was closed"):
+        weighted.verify(SUM, "3")
+
+
+def test_async_reward_functions_run_side_by_side():
+    both = asyncio.Barrier(2)
+
+    async def meeting(completions):
+        await asyncio.wait_for(both.wait(), 60)  # in turn, the first never ends
+        return [float(len(text)) for text in completions]
+
+    functions = {"first": says(1, meeting), "third": says(1, one), "second": says(1, meeting)}
+    verdicts = Weighted(functions).verify_batch([SUM] * 2, ["xx", "yyy"])
+    assert [verdict.reward for verdict in verdicts] == [5.0, 7.0]
+    assert list(verdicts[0].parts) == ["first", "third", "second"]
