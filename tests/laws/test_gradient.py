@@ -27,7 +27,6 @@ from tabular import (
     TabularPolicy,
     Told,
     V,
-    action_values,
     completion_log_probs,
     derivative,
     every_group,
@@ -90,13 +89,6 @@ def visits(log_pi):
     return chance
 
 
-def return_to_go_gradient(policy, rewards, gamma=1.0):
-    """Return Σ_t E[∇log π_t G_t] = Σ_s d(s) Σ_a Q(s, a) ∇π(a|s), d without discount [P, S, V]."""
-    log_pi = policy.logits.log_softmax(-1)
-    per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
-    return derivative((visits(log_pi) * per_state).sum(1).mean(), policy)
-
-
 def documented_kl_gradient(estimator, place, policy, reference):
     """Return what the table of `estimators/kl.py` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
     if place == "loss":  # of a first pass, where the ratio is 1
@@ -144,14 +136,6 @@ def off_policy_kl_gradient(estimator, ratio, policy, sampler, reference):
         ("k3", "differentiated"): lambda: state_by_state(reverse),
     }
     return -forms[estimator, ratio]()
-
-
-def stale_gradient(policy, sampler, baseline, most):
-    """Return Σ_s d_μ(s) Σ_a μ(a|s) min(π/μ, most) (Q_μ(s, a) - b) ∇log π(a|s): all but the action is μ's [P, S, V]."""
-    log_pi, log_mu = policy.logits.log_softmax(-1), sampler.logits.detach().log_softmax(-1)
-    weights = (log_pi.detach() - log_mu).exp().clamp(max=most)
-    credit = log_mu.exp() * weights * (action_values(log_mu, AT_THE_END) - baseline)
-    return derivative((visits(log_mu)[..., None] * credit * log_pi).sum((1, 2)).mean(), policy)
 
 
 def slope_of_success(success, size):
@@ -235,49 +219,21 @@ def test_without_a_weight_by_length_only_the_standard_deviation_is_left(settings
 # A rollout that is some updates old.
 
 
-def stale(cls, staleness, **settings):
-    """Return an agent after four updates, the policy of some updates before, and the expected gradient with it."""
-    policies, size = updated_policies(TabularPolicy(), 4, 8.0), 1 if cls is agents.TOPR else 2
-    agent, sampler = make_agent(cls, size, **settings), policies[-1 - staleness]
-    agent.policy.load_state_dict(policies[-1].state_dict())
-    return agent, sampler, expected_gradient(agent, AT_THE_END, size, sampler)
-
-
 @diagonal("cls, staleness", [agents.RLOO, agents.TOPR], [0, 1, 2, 4])
 def test_unbounded_weights_of_episodes_are_exact_however_old_a_rollout_is(cls, staleness):
-    agent, _, found = stale(cls, staleness, **UNBOUNDED)
+    policies, size = updated_policies(TabularPolicy(), 4, 8.0), 1 if cls is agents.TOPR else 2
+    agent = make_agent(cls, size, **UNBOUNDED)
+    agent.policy.load_state_dict(policies[-1].state_dict())
+    found = expected_gradient(agent, AT_THE_END, size, policies[-1 - staleness])
     assert relative_error(found, true_gradient(agent.policy)) < TOLERANCE
 
 
-@pytest.mark.parametrize("most", [3.0, 1.1])
-@pytest.mark.parametrize("cls", [agents.RLOO, agents.TOPR])
-def test_weights_of_tokens_correct_an_old_rollout_in_the_action_alone(cls, most):
-    biases = []
-    for staleness in (0, 1, 2, 4):
-        agent, sampler, found = stale(cls, staleness, mismatch="token-truncate", mismatch_max=most)
-        baseline = 0.5 if cls is agents.TOPR else exact_values(sampler, AT_THE_END)[:, :1, None]  # of the prompt
-        assert relative_error(found, stale_gradient(agent.policy, sampler, baseline, most)) < TOLERANCE
-        biases.append(relative_error(found, true_gradient(agent.policy)))
-    assert biases[0] < TOLERANCE and biases == sorted(biases) and biases[1] > 0.1
-
-
 @each_reward
-@pytest.mark.parametrize(
-    ("cls", "settings", "perfect"),
-    [
-        *((agents.ReinforceBaseline, {"baseline": name, "returns": "return-to-go"}, False) for name in UNBIASED),
-        *((SummedA2C, {"gae_lambda": 1.0}, False), (SummedPPO, SUMMED, False)),
-        *((SummedPPO, SUMMED | {"gae_lambda": lam}, True) for lam in (0.0, 0.5, 1.0)),
-    ],
-)
-def test_return_to_go_leaves_out_the_discount_of_the_step(cls, settings, perfect, rewards):
-    """Without the token mean, for any critic where λ = 1, and for any λ where the critic is perfect."""
-    agent = make_agent(cls, gamma=0.9, **settings)
-    if perfect:
-        agent.policy.table.data = exact_values(agent.policy, rewards, 0.9)
-    found = expected_gradient(agent, rewards, 2)
-    assert relative_error(found, return_to_go_gradient(agent.policy, rewards, gamma=0.9)) < TOLERANCE
-    assert relative_error(found, true_gradient(agent.policy, rewards, gamma=0.9)) > 1e-3
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_with_a_perfect_critic_every_lambda_is_exact(lam, rewards):
+    agent = make_agent(SummedPPO, **SUMMED | {"gae_lambda": lam})
+    agent.policy.table.data = exact_values(agent.policy, rewards)
+    assert relative_error(expected_gradient(agent, rewards, 2), true_gradient(agent.policy, rewards)) < TOLERANCE
 
 
 # The KL anchor.
@@ -386,6 +342,7 @@ ACTED = {
 }
 EQUATIONS = FAMILY | {
     "discounted": {"cls": agents.ReinforceBaseline, "gamma": 0.9, "ent_coef": 0.1},
+    **{f"{name}, discounted": FAMILY[f"baseline {name}"] | {"gamma": 0.9} for name in UNBIASED},
     "a critic": {"cls": agents.ReinforceBaseline, "baseline": "value", "vf_coef": 0.7, "gamma": 0.9},
     "GRPO, batch": {"cls": agents.GRPO, "scale": "batch", "max_ratio": 1.25},
     "GRPO, clipped": {"cls": agents.GRPO, "clip_range": 0.1, "clip_range_high": 0.4},

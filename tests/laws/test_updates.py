@@ -143,15 +143,6 @@ def test_rows_are_idle_only_if_the_class_with_the_surrogate_says_so(case):
     assert may_be_idle(make_agent(cls, 4)) is idle
 
 
-@pytest.mark.parametrize("name", ["ReinforceBaseline", *IN_GROUPS])
-def test_groups_with_equal_rewards_need_no_pass(name):
-    agent, seen = make_agent(**FAMILY[name]), []
-    evaluate = agent.policy.evaluate
-    agent.policy.evaluate = lambda rollout, *more: seen.append(rollout.groups) or evaluate(rollout, *more)
-    agent.update(half_informative())
-    assert seen[-1].unique().tolist() == [0, 1, 2]
-
-
 @diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan], rare=VARIANTS)
 def test_failed_verdicts_teach_nothing(settings, reward):
     rollout, valid = fail(some_cut_off(sample()), reward)

@@ -318,23 +318,6 @@ TEXTS = [f"{'very ' * (n % 9)}long é字 {'?' * (n % 5)}" for n in range(90)]
 SIDES = {text: ("train", "test")[n % 2] for n, text in enumerate(dict.fromkeys(TEXTS))}  # the split of each
 
 
-@pytest.mark.parametrize("chat", [False, True], ids=["bytes", "chat"])
-def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(chat):
-    tokenizer, problems = chatml() if chat else train_tokenizer(270, TEXTS), list(map(Problem, TEXTS))
-    exact = Encoder(tokenizer, chats_texts=chat).prompts(TEXTS)
-    settings = {"problems": problems, "test_fraction": 0.0, "tokenizer": tokenizer, "chat": chat}
-    for limit in sorted({*map(len, exact)})[:-1:12]:
-        with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
-            encoding = TextGenTask(Exact(), max_prompt_tokens=limit, **settings).encoding
-        kept = encoding.listed
-        fitting = [(each, ids) for each, ids in zip(problems, exact, strict=True) if len(ids) <= limit]
-        assert [(kept.posed(n).problem, kept.posed(n).tokens) for n in range(len(kept))] == fitting
-        assert encoding.max_prompt_tokens == max(len(ids) for _, ids in fitting)
-        assert encoding.skipped_prompts == len(problems) - len(fitting)
-    encoding = TextGenTask(Exact(), **settings).encoding
-    assert len(encoding.listed) == len(problems) and encoding.max_prompt_tokens == max(map(len, exact))
-
-
 def listed_tokens(task):
     problems = task.stream.listed
     return {problem.prompt: problems.posed(n).tokens for n, problem in enumerate(problems)}
@@ -384,6 +367,8 @@ def test_an_environment_with_another_setting_has_its_own_tokens(changed):
     exact = dict(zip(settings["problems"], task.encoding.encoder.prompts(settings["problems"]), strict=True))
     fitting = {text: ids for text, ids in exact.items() if len(ids) <= settings["max_prompt_tokens"]}
     assert listed_tokens(task) == fitting != before
+    assert task.encoding.skipped_prompts == len(exact) - len(fitting)
+    assert task.encoding.max_prompt_tokens == max(map(len, fitting.values()))
 
 
 def test_problems_that_another_thread_encodes_meanwhile_are_not_taken_over():
