@@ -61,18 +61,9 @@ UNBIASED = ("none", "running-mean", *OF_OTHERS, "value", "greedy")  # test_gradi
 each_reward = pytest.mark.parametrize("rewards", [slow(AT_THE_END), REWARDS["reward at every step"]], ids=REWARDS)
 
 
-class SummedA2C(agents.A2C):
-    """A2C whose steps are summed over each episode, so that no weight depends on a length."""
-
-    weights = staticmethod(aggregation.sequence_sum)
-
-
-class SummedPPO(agents.PPO):
-    weights = staticmethod(aggregation.sequence_sum)
-
-
-class SummedVESPO(agents.VESPO):
-    weights = staticmethod(aggregation.sequence_sum)
+def summed(cls):
+    """Return the agent with its steps summed over each episode, so that no weight depends on a length."""
+    return type(f"Summed{cls.__name__}", (cls,), {"weights": staticmethod(aggregation.sequence_sum)})
 
 
 # Closed forms, with none of the agents' code in them.
@@ -178,8 +169,8 @@ EXACT = [  # agent, K, settings, and what the true gradient is times
     (agents.DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
     *((agents.TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
     (agents.Delightful, 2, {"gate_width": 1e13}, 1 / 2),  # a gate that is half open everywhere
-    (SummedA2C, 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
-    (SummedPPO, 1, SUMMED, 1.0),
+    (summed(agents.A2C), 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
+    (summed(agents.PPO), 1, SUMMED, 1.0),
 ]
 
 
@@ -206,7 +197,7 @@ def successes(policy):
 @pytest.mark.parametrize("settings", [{}, {"power": 1.0, "decay": 0.0, "power_negative": 1.0, "decay_negative": 0.0}])
 def test_without_a_weight_by_length_only_the_standard_deviation_is_left(settings, size):
     """Each prompt's success has its true direction; plain importance weights keep it in a later pass."""
-    agent = make_agent(SummedVESPO if settings else agents.LUSPO, size, episodes_per_update=36, **settings)
+    agent = make_agent(summed(agents.VESPO) if settings else agents.LUSPO, size, episodes_per_update=36, **settings)
     rollout, probability = every_group(agent.policy, SOLVED, size)
     prepared, share = agent.prepare(rollout), (len(rollout) / (P * size) * probability)[:, None]
     sampler = moved_policy(agent.policy) if settings else agent.policy
@@ -231,7 +222,7 @@ def test_unbounded_weights_of_episodes_are_exact_however_old_a_rollout_is(cls, s
 @each_reward
 @pytest.mark.parametrize("lam", [0.0, 0.5])
 def test_with_a_perfect_critic_every_lambda_is_exact(lam, rewards):
-    agent = make_agent(SummedPPO, **SUMMED | {"gae_lambda": lam})
+    agent = make_agent(summed(agents.PPO), **SUMMED | {"gae_lambda": lam})
     agent.policy.table.data = exact_values(agent.policy, rewards)
     assert relative_error(expected_gradient(agent, rewards, 2), true_gradient(agent.policy, rewards)) < TOLERANCE
 

@@ -1,13 +1,14 @@
-"""Episodes of several turns, by hand, and tools in them; the batched environment is in `laws/test_environment.py`."""
+"""Episodes of several turns, by hand, tools in them, and demonstrations; batches are in `laws/test_environment.py`."""
 
 from itertools import cycle
 
 import gymnasium as gym
 import pytest
 from chat_families import chatml, deepseek_r1, llama3, qwen3
-from dialogues import LETTERS
+from dialogues import LETTERS, Talker
 
-import rlenv  # noqa: F401
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
 from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.calls import Call
 
@@ -315,3 +316,53 @@ def test_tools_need_a_schema_for_templates_only():
     assert say(env, "bare(1)")[2]["reply"] == "1"
     with pytest.raises(ValueError, match=r"tool 'bare': .*docstring"):
         env_of(chatml(), tools=[bare])
+
+
+# Demonstrations: the turns are the verifier's, the replies are what the environment answers.
+
+
+def task_of(verifier, **kwargs):
+    return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tokenizer": chatml(), "chat": True}, {"stop_strings": ["c"]}, {"verifier_workers": 1}],
+    ids=["plain", "chat", "stop strings", "workers"],
+)
+def test_playing_the_turns_back_gives_the_same_context(settings):
+    env = single(Talker("ab", "c", "d"), max_new_tokens=None, **settings)
+    env.reset(seed=3)
+    shown = demonstrate(env.task, 0, 1)
+    tokens, actions, positions = shown.observations["tokens"][0], shown.actions[0], shown.positions[0]
+    assert shown.mask.all() and tokens[positions].tolist() == actions.tolist()
+    steps = [env.step(action) for action in actions.tolist()]
+    length = int(positions[-1]) + 1
+    assert steps[-1][0]["tokens"][:length].tolist() == tokens[:length].tolist() and steps[-1][2]
+    turns = [(info["turn"], info["reply"]) for *_, info in steps if "reply" in info]
+    assert turns == [("ab", "abab"), ("c", "cc")] and int(shown.observations["length"][0]) == int(positions[0])
+    env.close()
+
+
+def test_dialogues_of_demonstrations_are_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Dialogue, "close", lambda self: closed.append(1))
+    demonstrate(task_of(Talker("ab", "c", "d")), 0, 3)
+    assert len(closed) == 3
+
+
+def test_the_turns_in_a_column_of_listed_problems_are_shown():
+    problems = [{"prompt": "a", "answer": "d", "turns": turns} for turns in (["abcabc", "d"], ["d"])]
+    task = task_of(Talker("c", "d"), problems=problems, max_reply_tokens=12)
+    shown = demonstrate(task, 0, 2)
+    rows = zip(shown.actions, shown.mask, strict=True)
+    said = [task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in rows]
+    assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.encoding.max_new_tokens == 7
+
+
+def test_all_demonstrations_that_are_too_long_are_counted():
+    """One is as long as is allowed: with its end token, four tokens."""
+    problems = [{"prompt": "+", "answer": answer} for answer in ("1234567", "12", "123", "1234", "12345")]
+    with pytest.raises(ValueError, match=r"3 of 5 .* 4 tokens, .* 8.*max_new_tokens=8"):
+        demonstrate(task_of("exact", problems=problems, max_new_tokens=4), 0, 5)
+    demonstrate(task_of("exact", problems=problems, max_new_tokens=8), 0, 5)
