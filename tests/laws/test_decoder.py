@@ -19,14 +19,7 @@ from tiny_models import MODELS, move_adapter, text_envs, tiny_policy
 from transformers import LlamaForCausalLM, LlamaModel
 
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.language import (
-    attention,
-    cuda_graph,
-    decoder,
-    kv_cache,
-    products,
-    reading,
-)
+from rlenv.agents.language import attention, cuda_graph, decoder, kv_cache, products, reading
 from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
 

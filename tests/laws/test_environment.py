@@ -74,13 +74,8 @@ def dialogues(rng):
 
 
 def tools(rng):
-    return {
-        "verifier": "arith",
-        "verifier_kwargs": {"digits": 1},
-        "max_new_tokens": 12,
-        **HERE,
-        "tools": ["calculator"],
-    }
+    digits = {"verifier": "arith", "verifier_kwargs": {"digits": 1}, "max_new_tokens": 12}
+    return {**digits, **HERE, "tools": ["calculator"]}
 
 
 WORLDS = {

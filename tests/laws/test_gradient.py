@@ -254,22 +254,23 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator, ratio):
     assert relative_error(found, off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)) < TOLERANCE
 
 
-@pytest.mark.parametrize("estimator", ["sampled", "centred", "exact"])
-def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator):
-    agent = make_agent(agents.Distillation, 1, estimator=estimator)
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        *((agents.Distillation, {"estimator": estimator}) for estimator in ("sampled", "centred", "exact")),
+        *((agents.SDPO, {"teacher_weights": weights}) for weights in ("averaged", "live", "start")),
+    ],
+)
+def test_an_agent_with_a_teacher_descends_the_kl_to_what_it_says_state_by_state(cls, settings):
+    """SDPO's says it with the hint."""
+    agent = make_agent(cls, 1, Told, **settings)
     policy, teacher = agent.policy, agent.anchor.reference
+    if cls is agents.SDPO:
+        teacher = reading_the_other_prompt(teacher)
     found = expected_gradient(agent)
     assert relative_error(found, documented_kl_gradient("exact", "loss", policy, teacher)) < TOLERANCE
     whole = kl_gradient(policy, teacher)  # of whole episodes, which has what an action does to later states
     assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
-
-
-@pytest.mark.parametrize("weights", ["averaged", "live", "start"])
-def test_sdpo_descends_the_kl_to_what_its_teacher_says_with_the_hint_state_by_state(weights):
-    agent = make_agent(agents.SDPO, 1, Told, teacher_weights=weights)
-    teacher = reading_the_other_prompt(agent.anchor.reference)
-    found = expected_gradient(agent)
-    assert relative_error(found, documented_kl_gradient("exact", "loss", agent.policy, teacher)) < TOLERANCE
 
 
 # Other objectives than the expected reward.

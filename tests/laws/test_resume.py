@@ -15,7 +15,6 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import rlenv  # noqa: F401
-from rlenv._settings import declared_by
 from rlenv.agents import AGENTS, RLOO, Agent, Reinforce
 from rlenv.agents.rollouts.env_state import env_state, load_env_state
 
@@ -70,19 +69,6 @@ KINDS = {
 }
 # Of the fast ones: a running mean, a critic that warms up, rounds, passes, a gate, a teacher. PPO has most of text.
 CARRYING = ("reinforce-baseline", "vapo", "dapo", "gspo", "delightful", "distillation")
-
-
-def test_every_setting_of_an_agent_is_tried_with_a_value_other_than_its_default():
-    """Else a checkpoint that forgets one would have it all the same."""
-    elsewhere = {
-        "part_weights",
-        "teacher_weights",
-    }  # in test_dapo.py: verdicts must have parts; in test_teachers.py
-    declared = {name: {k: s for k, s in declared_by(cls).items() if s.saved} for name, cls in AGENTS.items()}
-    tried = {(name, key): value for name in AGENTS for key, value in UNUSUAL[name].items()}
-    assert [pair for pair, value in tried.items() if value == declared[pair[0]][pair[1]].default] == []
-    own = {key for settings in declared.values() for key in settings} - declared_by(Agent).keys() - elsewhere
-    assert own - {key for _, key in tried} == set(), "add to UNUSUAL, for an agent that has them, unusual values"
 
 
 def made(name, kind="control", **settings):
