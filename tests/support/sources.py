@@ -38,10 +38,6 @@ def nodes(path, typed=True):
     return found
 
 
-def imports(path, typed=True):
-    return [node for node in nodes(path, typed) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
 @cache
 def imported(path, deferred=True, typed=True):
     """Return the modules and libraries that a file imports.
@@ -56,12 +52,12 @@ def imported(path, deferred=True, typed=True):
     (module,) = (name for name, file in MODULES.items() if file == path)
     base = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     found = set()
-    for node in imports(path, typed):
+    for node in nodes(path, typed):
         if not deferred and node not in nodes(path)[0].body:
             continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        else:
+        elif isinstance(node, ast.ImportFrom):
             stem = base[: len(base) - node.level + 1] if node.level else []
             whole = ".".join([*stem, *filter(None, [node.module])])
             found |= {inner if (inner := f"{whole}.{alias.name}") in MODULES else whole for alias in node.names}
