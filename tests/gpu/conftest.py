@@ -2,8 +2,9 @@
 
 The tensors of the pretend device say `cuda:0` and keep their data in host memory. It refuses what CUDA refuses:
 operations that mix devices, generators of the other device, `numpy()` of a tensor on the device, and, while a graph is
-captured, synchronizations and random numbers. It counts synchronizations by the line of this repository that caused
-them. It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta device
+captured, synchronizations and random numbers. It also refuses draws from its global generator, which nothing of ours
+may change. It counts synchronizations by the line of this repository that caused them. It says nothing about kernels:
+neither speed nor rounding. To torch's C++ code the tensors are on a meta device
 with an index of its own, which autograd accepts in any build of torch.
 
 A test with the parameter `where="mps"` gets Apple's device instead, which refuses double precision too.
@@ -205,7 +206,6 @@ class PretendDevice(TorchDispatchMode):
         self.captures = self.transfers = self.launches = 0
         self.strict = False
         self.capturing: PretendGraph | None = None
-        self.generator = PretendGenerator()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -272,8 +272,9 @@ class PretendDevice(TorchDispatchMode):
 
         if facts.is_random and self.capturing is not None:
             raise RuntimeError(f"random numbers were drawn while capturing, at {line_of_ours()}")
-        with self._own_randomness() if facts.is_random and kwargs.get("generator") is None else nullcontext():
-            made = call()
+        if facts.is_random and kwargs.get("generator") is None:
+            raise RuntimeError(f"the device's global generator would be changed, at {line_of_ours()}")
+        made = call()
         if self.capturing is not None:
             self.capturing.calls.append((call, tensors_in(made) if facts.makes else []))
         if not on_device:
@@ -285,15 +286,6 @@ class PretendDevice(TorchDispatchMode):
             places = [args[i] if i < len(args) else kwargs[name] for i, name in facts.written]
             return places[0] if len(places) == 1 else tuple(places)
         return mapped(DeviceTensor, made)
-
-    @contextlib.contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Draw from the device's global generator instead of the host's."""
-        kept = torch.default_generator.get_state()
-        torch.default_generator.set_state(self.generator.get_state())
-        yield
-        self.generator.set_state(torch.default_generator.get_state())
-        torch.default_generator.set_state(kept)
 
     @contextlib.contextmanager
     def capture(self, graph: PretendGraph, pool: Any = None, **kwargs: Any) -> Iterator[None]:
@@ -370,9 +362,8 @@ def pretend_device(name: str = "cuda:0") -> Iterator[PretendDevice]:
         "current_stream": Stream, "stream": lambda stream: nullcontext(),
         "is_current_stream_capturing": lambda: device.capturing is not None, "CUDAGraph": PretendGraph,
         "graph": device.capture, "graph_pool_handle": object,
+        "get_rng_state": lambda *a: None, "set_rng_state": lambda *a: None,  # what is kept of it and put back
         "set_sync_debug_mode": lambda mode: setattr(device, "strict", mode == "error"),
-        "manual_seed": device.generator.manual_seed, "get_rng_state": lambda *a: device.generator.get_state(),
-        "set_rng_state": lambda state, *a: device.generator.set_state(state),
     }  # fmt: skip
     swaps, lifts = torch.__future__.get_swap_module_params_on_conversion(), torch._C._only_lift_cpu_tensors()
     with pytest.MonkeyPatch.context() as patch, device, _Renamed():

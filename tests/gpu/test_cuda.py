@@ -7,12 +7,13 @@ from diagonal import slow
 from dialogues import talking
 from tiny_models import text_envs, tiny_model
 
-from rlenv.agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline, make_envs
+from rlenv.agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline
 from rlenv.agents.devices import to_device, to_host
 from rlenv.agents.language import attention as masks
 from rlenv.agents.policies.base import actor_parameters
 
 SUMS = {"env_kwargs": {"verifier": "arith"}, "episodes_per_update": 16}
+IN_PARTS = {"num_epochs": 2, "num_minibatches": 3, "policy_kwargs": {"critic": "separate"}}
 
 
 def short_envs(slots=8, device="cuda", **kwargs):
@@ -53,26 +54,6 @@ def learns(agent, parameters, where, **amount):
         assert new.device.type == where and not torch.equal(old, new)
 
 
-def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
-    here, there = (make_envs("TextGen-v0", 8, {"verifier": "arith", "device": each}) for each in ("cpu", "cuda"))
-    obs, _ = here.reset(seed=1)
-    obs_cuda, _ = there.reset(seed=1)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(5):
-        assert obs_cuda["tokens"].is_cuda
-        torch.testing.assert_close(obs_cuda["tokens"].cpu(), obs["tokens"])
-        actions = torch.randint(here.task.encoding.vocab_size, (8,), generator=generator)
-        obs, rewards, *_ = here.step(actions)
-        obs_cuda, rewards_cuda, *_ = there.step(actions.cuda())
-        torch.testing.assert_close(rewards_cuda.cpu(), rewards)
-
-
-@pytest.mark.parametrize("dtype", [slow("float32"), "float64"])
-def test_acting_equals_training(dtype):
-    envs = short_envs(max_new_tokens=12)
-    list(rollouts(policy_on(envs, dtype=dtype), envs, episodes=20))
-
-
 @pytest.mark.parametrize(
     ("kind", "deterministic"),
     [("replies", True), ("llama", False), slow("replies", False), slow("llama", True), slow("gpt2", False)],
@@ -93,11 +74,11 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
 @pytest.mark.parametrize(
     ("dtype", "rank"), [("float64", None), slow("float32", 4), slow("bfloat16", 4)], ids=["whole", "lora", "half"]
 )
-def test_captured_steps_follow_the_weights_and_stay_captured(dtype, rank, captures):
-    envs = short_envs()
+def test_acting_equals_training_as_captured_steps_follow_the_weights(dtype, rank, captures):
+    envs = short_envs(max_new_tokens=12)
     policy = policy_on(envs, dtype=dtype, lora_rank=rank)
     log_probs = []
-    for rollout in rollouts(policy, envs, 3):
+    for rollout in rollouts(policy, envs, 3, 20):
         log_probs.append(rollout.log_probs.sum())
         captures.append(0)
         with torch.no_grad():
@@ -141,18 +122,9 @@ def test_an_agent_learns_and_is_evaluated_there_and_moves_to_the_cpu(where, tmp_
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name, where):
     settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 8, "device": where})
+    settings |= IN_PARTS if name == "ppo" else {}
     agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(device=where), **settings))
-    learns(agent, lambda: actor_parameters(agent.policy), where, total_episodes=16)
-
-
-@pytest.mark.slow
-def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device_and_the_global_generator_is_left_alone():
-    settings = {"num_epochs": 2, "num_minibatches": 3, "ent_coef": 0.01, "device": "cuda", **SUMS}
-    agent = PPO("tiny", "TextGen-v0", policy_kwargs={"critic": "separate"}, **settings)
-    torch.cuda.manual_seed(7)
-    before = torch.cuda.get_rng_state()
-    learns(agent, agent.policy.critic.trunk.parameters, "cuda", total_episodes=32)
-    assert torch.equal(before, torch.cuda.get_rng_state())
+    learns(agent, agent.policy.parameters, where, total_episodes=16)
 
 
 @pytest.mark.parametrize("where", ["cuda", slow("mps")])
@@ -172,17 +144,21 @@ def test_numbers_go_there_in_single_precision_and_come_back_as_they_are(where):
 
 
 def test_a_policy_moves_to_the_cpu_and_back():
+    """And the environment on the device asks and pays as the one on the CPU."""
     played = []
     policy = policy_on(short_envs(2, "cpu", group_size=2))
     for device in ("cuda", "cpu", "cuda"):
         envs = short_envs(2, device, group_size=2)
         [rollout] = rollouts(policy.to(device), envs, 1, 4, deterministic=True, device=device)
-        played.append(rollout.actions.cpu())
-    assert all(torch.equal(played[0], other) for other in played[1:])
+        tokens = rollout.observations["tokens"]
+        assert rollout.rewards.device.type == tokens.device.type == device
+        played.append(torch.cat([tokens, rollout.actions, rollout.rewards], 1).cpu())
+    assert torch.equal(played[0], played[1]) and torch.equal(played[0], played[2])
 
 
 @pytest.mark.parametrize("deterministic", [True, slow(False)])
 def test_a_second_evaluation_captures_nothing(deterministic, captures):
+    """And predictions go on from a state as from all that was said."""
     agent = PPO(tiny_model("llama"), short_envs(4), episodes_per_update=4, device="cuda")
     played = []
     for seed in (0, 1, 1):
@@ -190,58 +166,33 @@ def test_a_second_evaluation_captures_nothing(deterministic, captures):
         captures.append(0)
     assert captures == [1] * (len(captures) - 3) + [0, 0, 0] and captures[0] == 1
     assert torch.equal(played[1], played[2]) and not torch.equal(played[0], played[1])
-
-
-@pytest.mark.parametrize("starts", [slow("cpu"), "cuda"])
-def test_single_predictions_and_starts_on_either_device(starts):
-    agent = PPO(tiny_model("llama"), short_envs(4), episodes_per_update=4, device="cuda")
     obs, _ = agent.env.reset(seed=0)
     actions, state = agent.predict(obs, deterministic=True)
-    begun = torch.ones(4, dtype=torch.bool, device=starts)
-    again, _, _ = agent.policy.act(obs, None, begun, True, playing=begun)
-    assert again.tolist() == actions.tolist()
-    obs, *_ = agent.env.step(again)
-    following, _ = agent.predict(obs, state, deterministic=True)
-    fresh, _ = agent.predict(obs, deterministic=True)
+    obs, *_ = agent.env.step(actions)
+    following, fresh = (agent.predict(obs, each, deterministic=True)[0] for each in (state, None))
     assert following.tolist() == fresh.tolist()
 
 
-# What a GPU is asked to compute: which attention, and which masks.
-
-
-@pytest.fixture
-def attended(monkeypatch):
-    """Whether cuDNN might have been taken, and the type of the mask, for every call of attention."""
-    seen, attention = [], torch.nn.functional.scaled_dot_product_attention
+@pytest.mark.parametrize(("kind", "graphs"), [("llama", True), slow("gpt2", False)])
+def test_masks_are_added_and_made_once_per_step_and_no_attention_is_computed_by_cudnn(kind, graphs, monkeypatch):
+    """And others that compute attention keep cuDNN."""
+    seen, attention, made, added = [], torch.nn.functional.scaled_dot_product_attention, [], masks.added_mask
 
     def watched(q, k, v, attn_mask=None, **rest):
         seen.append((torch.backends.cuda.cudnn_sdp_enabled(), None if attn_mask is None else attn_mask.dtype))
         return attention(q, k, v, attn_mask=attn_mask, **rest)
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
-    return seen
-
-
-@pytest.mark.parametrize(("kind", "graphs"), [("llama", True), slow("gpt2", False)])
-def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, attended):
     envs = short_envs()
     policy = policy_on(envs, kind, activation_checkpointing=True, cuda_graphs=graphs)
-    attended.clear()
-    [rollout] = rollouts(policy, envs)
-    acted = len(attended)
-    log_probs = policy.evaluate(rollout)["log_probs"]
-    passed = len(attended)
-    log_probs.sum().backward()
-    assert 0 < acted < passed < len(attended), "prompts and steps, a training pass, and its layers again"
-    assert not any(cudnn for cudnn, _ in attended) and torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_masks_are_added_and_made_once_per_step(monkeypatch, attended):
-    envs, made, added = short_envs(4), [], masks.added_mask
-    policy = policy_on(envs)
-    attended.clear()
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     monkeypatch.setattr(masks, "added_mask", lambda *args: made.append(added(*args)) or made[-1])
-    list(rollouts(policy, envs, episodes=4))
-    given = {dtype for _, dtype in attended}
+    [rollout] = rollouts(policy, envs)
+    acted = len(seen)
+    log_probs = policy.evaluate(rollout)["log_probs"]
+    passed = len(seen)
+    log_probs.sum().backward()
+    assert 0 < acted < passed < len(seen), "prompts and steps, a training pass, and its layers again"
+    assert not any(cudnn for cudnn, _ in seen) and torch.backends.cuda.cudnn_sdp_enabled()
+    given = {dtype for _, dtype in seen}
     assert made and torch.bool not in given and torch.float64 in given
     assert all(mask.stride(-2) % masks.ALIGNMENT == 0 for mask in made)
