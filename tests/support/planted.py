@@ -22,13 +22,6 @@ class NeverClips(GRPO):
         return (log_probs - batch.log_probs).exp() * batch.advantages
 
 
-class Penalty(GRPO):
-    """Holds the ratio near 1, where the penalty has no gradient."""
-
-    def surrogate(self, log_probs, batch):
-        return super().surrogate(log_probs, batch) - 5.0 * ((log_probs - batch.log_probs).exp() - 1).square()
-
-
 class OneEpisode(GRPO):
     """Trains on the first row in every step."""
 
@@ -95,17 +88,13 @@ class Whitens(RLOO):
         return scaling.standardize_groups(super().advantages(rollout), rollout)
 
 
-class Auxiliary(RLOO):
-    """Has an auxiliary loss that does not vanish where A = 0."""
+class IdleTerm(RLOO):
+    """Has an auxiliary loss that does not vanish where A = 0, and says that there is none."""
+
+    advantages_stay = True
 
     def surrogate(self, log_probs, batch):
         return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
-
-
-class IdleTerm(Auxiliary):
-    """Says that its loss vanishes there, as a class does that has the surrogate, too."""
-
-    advantages_stay, surrogate = True, Auxiliary.surrogate
 
 
 class AnotherPass(RLOO):
@@ -117,6 +106,8 @@ class AnotherPass(RLOO):
 
 
 class PenaltyInAnotherPass(GRPO):
+    """Holds the ratio near 1, where the penalty has no gradient."""
+
     def loss(self, batch):
         loss, figures = super().loss(batch)
         ratio = (self.policy.evaluate(batch)["log_probs"] - batch.log_probs).exp()
@@ -136,7 +127,6 @@ class IdlePenalty(PassesAgent, RLOO):
 PLANTED = {  # what the verdict has to say
     ClipsTheWrongWay: "clips the wrong way",
     NeverClips: "does not clip",
-    Penalty: "a penalty on the ratio",
     OneEpisode: "trains on 1 of 4 episodes",
     ForgottenWeights: "weigh episodes 0.5 times",
     ForgetsTheOldPolicy: "later steps forget the policy before the update",
@@ -145,7 +135,6 @@ PLANTED = {  # what the verdict has to say
     DiscountsFromTheEnd: "wrong discount",
     ForgetsTheDiscount: "gamma has no effect",
     Whitens: "normalized in each group",
-    Auxiliary: "a term that stays where A = 0",
     AnotherPass: "a term that stays where A = 0",
     PenaltyInAnotherPass: "a penalty on the ratio",
     IdleTerm: "wrong claim: advantages_stay",
