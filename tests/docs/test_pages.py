@@ -22,7 +22,7 @@ PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page 
 EXTRAS = set(re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE))
 MAKER = loaded("docs/make_notebooks.py")
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
-REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
+REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_smollm2.py
 SMALLER = [n for n in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[n]))]
 LONG = {  # more than half a second each; their commands and their Python are checked all the same
     "docs/bring-your-agent.md",
