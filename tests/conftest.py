@@ -145,10 +145,12 @@ def pole_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _shared(factory: pytest.TempPathFactory, world: str) -> Iterator[Path]:
-    from runs import SHARED, arguments, content, finished_run
+    from inprocess import done
+    from runs import SHARED, arguments, content
 
+    folder = factory.mktemp("shared") / "run"
     with patch.dict(sizes()[0], tiny=SMALL):  # whichever test is the first
-        folder = finished_run(factory.mktemp("shared") / "run", *arguments(*SHARED[world]))
+        done(*arguments(*SHARED[world]), "--log-dir", folder)
     before = content(folder)
     yield folder
     assert content(folder) == before, "a test has changed a run that others share"

@@ -7,9 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 from diagonal import diagonal
-from gaps import gapped
 from gymnasium.vector import VectorWrapper
-from identity_checks import EXACT, assert_close, collect
+from identity_checks import EXACT, assert_close, collect, gapped
 from refused import refusal
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch import nn

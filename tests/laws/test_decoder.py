@@ -11,10 +11,9 @@ import torch
 from diagonal import slow
 from dialogues import talking
 from drawn import drawn
-from gaps import rollout_of
 from hypothesis import example, given
 from hypothesis import strategies as st
-from identity_checks import EXACT, ROUNDING, assert_close, check_law
+from identity_checks import EXACT, ROUNDING, assert_close, check_law, rollout_of
 from tiny_models import MODELS, move_adapter, text_envs, tiny_policy
 from transformers import LlamaForCausalLM, LlamaModel
 

@@ -9,8 +9,7 @@ import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
-from gaps import GROUP, gapped
-from identity_checks import EXACT, assert_close, collect, double, padded
+from identity_checks import EXACT, GROUP, assert_close, collect, double, gapped, padded
 from tiny_models import hash_reward, tiny_policy
 
 from rlenv._status import ERROR

@@ -22,7 +22,7 @@ from agent_kinds import fitting
 from diagonal import diagonal, slow
 from dialogues import LETTERS, talking
 from fake_engine import FakeEngine
-from gaps import gapped
+from identity_checks import gapped
 from inprocess import run
 from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy

@@ -19,7 +19,6 @@ import contextlib
 import io
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ from rlenv._scripts.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path("path/to/model")  # in examples: the reader's, for which tests make one
-COMMANDS = ("rlenv", "python", "make", "pip", "cp", "torchrun")
+COMMANDS = ("rlenv", "python", "make", "pip", "torchrun")
 DIRECTIVE = re.compile(r"\s*<!-- (not run|slow|in tests|warns|file|run|output)(?:: (.+))? -->")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -139,12 +138,10 @@ def run_page(text, name, slow):
 
 
 def run_command(words, place, code):
-    """Run an rlenv command in this process, `python FILE`, or copy a file of the repository."""
+    """Run an rlenv command, or `python FILE`, in this process."""
     if words[0] == "rlenv":
         outcome = CliRunner().invoke(main, words[1:], catch_exceptions=False)
         assert outcome.exit_code == code, f"{place}: {shlex.join(words)}\n{outcome.output}"
-    elif words[0] == "cp":
-        shutil.copy(ROOT / words[1], words[2])
     else:
         path = Path(words[1]) if Path(words[1]).exists() else ROOT / words[1]
         exec(compile(path.read_text(encoding="utf-8"), words[1], "exec"), {"__name__": "__main__"})

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from agent_kinds import PASSES
-from inprocess import done
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils._pytree import tree_map_only
 
@@ -37,11 +36,6 @@ def arguments(world, agent="reinforce-baseline", *more):
     """Return the command that trains an agent in a world."""
     own = AGENT_ARGS.get(agent, "").split()
     return ["train", *WORLDS[world].split(), *COMMON.split(), "--json", "--agent", agent, *own, *more]
-
-
-def finished_run(folder, *command):
-    done(*command, "--log-dir", folder)
-    return folder
 
 
 def edited(file, *edits, **values):
