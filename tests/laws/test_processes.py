@@ -333,21 +333,15 @@ def test_the_problems_of_an_update_do_not_depend_on_the_number_of_processes(two,
 
 def played_again(shard=False):
     """Return the groups, returns, prompts and greedy answers of a rollout and of some of its rows, and the steps."""
-    agent, found = text_agent(shard=shard), []
+    agent, found = text_agent(shard=shard and processes.size() > 1), []
     rollout = agent.collect_rollout(as_callback(None, agent))
     before = agent.num_timesteps
     for rows in (slice(None), torch.tensor([7, 2, 6])):  # of the last, one process has posed none
         again = agent.replay(rollout.select(rows))
         parts = again.groups, again.returns, again.observations["tokens"], again.actions.where(again.mask, -1)
         found.append(list(zip(*(part.tolist() for part in parts), strict=True)))
+    assert [row[0] for row in found[1]] == [3, 1, 3]
     return found, agent.num_timesteps - before
-
-
-@pytest.mark.parametrize("shard", [False, slow(True)])
-def test_each_process_plays_again_what_it_has_posed(two, shard):
-    single = played_again()
-    assert two(played_again, shard) == [single, single]
-    assert [row[0] for row in single[0][1]] == [3, 1, 3]
 
 
 def greedy(*numbers):
@@ -355,9 +349,34 @@ def greedy(*numbers):
     return [text_agent().evaluate(envs, num_episodes, seed=5)[0] for num_episodes in numbers]
 
 
-def test_an_evaluation_has_the_figures_of_one_process(two):
-    single = greedy(11, 1)  # of one episode, the second process plays none
-    assert two(greedy, 11, 1) == [single, single]
+def by_prompt(prompts, completions, **columns):
+    return [float(prompt[0] in "01234") for prompt in prompts]
+
+
+def chosen(**how):
+    """Return where the choice of problems stands after five updates."""
+    problems = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
+    world = {"verifier": by_prompt, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, **how}
+    agent = text_agent("reinforce", world, num_envs=64, episodes_per_update=64, group_size=None)
+    agent.learn(total_episodes=5 * 64)
+    state = agent.env.state_dict()["stream"]["curriculum"]
+    assert state["level"] == 2 if "curriculum" in how else state["counts"]
+    return state
+
+
+ALIKE = {
+    "a replay": played_again,
+    "a replay with shards": partial(played_again, True),
+    "an evaluation": partial(greedy, 11, 1),  # of one episode, the second process plays none
+    "a curriculum": partial(chosen, curriculum=1.0),
+    "Thompson draws": partial(chosen, prompt_choice="thompson"),
+}
+
+
+@pytest.mark.parametrize("name", [slow(name) if "shards" in name else name for name in ALIKE])
+def test_two_processes_find_what_one_does(two, name):
+    single = ALIKE[name]()
+    assert two(ALIKE[name]) == [single, single]
 
 
 def cartpole():
@@ -438,29 +457,6 @@ def test_processes_with_different_problems_are_refused(two, command, tmp_path):
     text_agent().save(tmp_path / "saved")
     for code, said in two(refused_with_own, tmp_path, command):
         assert code == 2 and "the problem file of process 1 is not that of process 0: give all machines" in said, said
-
-
-CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
-
-
-def by_prompt(prompts, completions, **columns):
-    return [float(prompt[0] in "01234") for prompt in prompts]
-
-
-def chosen(how):
-    """Return where the choice of problems stands after five updates."""
-    problems = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
-    world = {"verifier": by_prompt, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, **how}
-    agent = text_agent("reinforce", world, num_envs=64, episodes_per_update=64, group_size=None)
-    agent.learn(total_episodes=5 * 64)
-    return agent.env.state_dict()["stream"]["curriculum"]
-
-
-@pytest.mark.parametrize("how", CHOICES, ids=str)
-def test_two_processes_choose_the_problems_of_one(two, how):
-    first, second = two(chosen, how)
-    assert first == second == chosen(how)
-    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
 
 
 # One error for all.

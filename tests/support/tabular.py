@@ -163,16 +163,9 @@ def true_gradient(policy: TabularPolicy, rewards: torch.Tensor = AT_THE_END, gam
     return exact.true_gradient(WORLD, policy.logits, rewards, gamma)
 
 
-def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
-    """Return Q(s, a) [P, S, V], constants."""
-    following = torch.from_numpy(NEXT)
-    later = WORLD.values(log_pi.detach(), rewards, gamma)[:, following.clamp(min=0)]
-    return rewards + gamma * later.where(following >= 0, 0)
-
-
-def exact_values(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+def exact_values(policy: TabularPolicy, rewards: torch.Tensor) -> torch.Tensor:
     """Return V(s) [P, S], constants."""
-    return WORLD.values(policy.logits.detach(), rewards, gamma)
+    return WORLD.values(policy.logits.detach(), rewards)
 
 
 def objective_gradient(
