@@ -5,18 +5,17 @@ import math
 from dataclasses import replace
 from itertools import product
 
-import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
 from identity_checks import EXACT, GROUP, assert_close, collect, double, gapped, padded
-from tiny_models import hash_reward, tiny_policy
+from tiny_models import text_envs, tiny_policy
 
 from rlenv._status import ERROR
 from rlenv.agents import GRPO, PPO, RLOO, ReinforceBaseline
 from rlenv.agents.language import policy, reading
 from rlenv.agents.training.update import rows_to_train, with_gradient
-from rlenv.verifiers.function import FunctionVerifier
+from rlenv.tokenizer import character_tokenizer
 
 EPISODES = 24
 SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
@@ -36,10 +35,8 @@ EVERY = product(KINDS, ("gpt2", "llama", "mistral"), (False, True))
 
 def short_envs():
     """Return an environment of two letters: few different episodes."""
-    prompts = ["ab", "ababa", "abaab", "b", "abb", "babab"]
-    settings = {"problems": prompts, "test_fraction": 0.0, "max_prompt_tokens": 5, "max_new_tokens": 15}
-    verifier = FunctionVerifier(hash_reward, alphabet="ab")
-    return gym.make_vec("TextGen-v0", 8, verifier=verifier, group_size=GROUP, **settings)
+    settings = {"problems": ["ab", "ababa", "abaab", "b", "abb", "babab"], "max_prompt_tokens": 5, "max_new_tokens": 15}
+    return text_envs(8, group_size=GROUP, tokenizer=character_tokenizer("ab"), **settings)
 
 
 def repetitive(rollout):
