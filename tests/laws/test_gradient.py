@@ -80,53 +80,43 @@ def visits(log_pi):
     return chance
 
 
-def documented_kl_gradient(estimator, place, policy, reference):
-    """Return what the table of `estimators/kl.py` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
-    if place == "loss":  # of a first pass, where the ratio is 1
-        return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
-    log_pi, whole = policy.logits.log_softmax(-1), kl_gradient(policy, reference)
-    gap = log_pi - reference.logits.detach().log_softmax(-1)
-    k2 = gap.square() / 2
+def documented_kl_gradient(estimator, way, policy, reference, sampler=None):
+    """Return what the tables of `estimators/kl.py` say the anchor's gradient direction is, for β = 1 [P, S, V].
 
-    def direct(cost):
-        """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
-        return derivative((visits(log_pi)[..., None] * log_pi.detach().exp() * cost).sum((1, 2)).mean(), policy)
-
-    return {
-        "k1": lambda: whole,
-        "k2": lambda: direct(k2) - derivative(expectation(log_pi, k2), policy),
-        "k3": lambda: whole + direct((1 - (-gap).exp()).detach() * log_pi),  # its gradient is (1 - r) ∇log π
-        "exact": lambda: whole - documented_kl_gradient("exact", "loss", policy, reference),
-    }[estimator]()
-
-
-def off_policy_kl_gradient(estimator, ratio, policy, sampler, reference):
-    """Return the same of its table of ratios: the episodes are the sampler's, the KL is in the loss [P, S, V]."""
+    Args:
+        way: "reward", or the ratio in the loss, which is constant in a first pass.
+        sampler: whose the episodes are, if not the policy's.
+    """
     log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
-    log_old = sampler.logits.detach().log_softmax(-1)
-    pi, gap = log_pi.exp(), log_pi - log_ref
-    d = visits(log_old)  # [P, S]
+    log_old = (sampler or policy).logits.detach().log_softmax(-1)
+    pi, gap, whole = log_pi.exp(), log_pi - log_ref, kl_gradient(policy, reference)
+    k2, d = gap.square() / 2, visits(log_old)  # [P, S]
 
-    def sampled(slope):
-        """E_old[slope ∇log π]: states and actions are the sampler's."""
-        return derivative((d[..., None] * log_old.exp() * slope.detach() * log_pi).sum((1, 2)).mean(), policy)
+    def drawn(cost):
+        """E_old[∇cost]: states and actions are the sampler's, then the cost alone is differentiated."""
+        return derivative((d[..., None] * log_old.exp() * cost).sum((1, 2)).mean(), policy)
 
     def state_by_state(divergence):
         return derivative((d * divergence).sum(1).mean(), policy)
 
     reverse, forward = (pi * gap).sum(-1), (log_ref.exp() * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
-    forms = {
-        ("k1", "none"): lambda: -state_by_state((log_old.exp() * (log_old - log_pi)).sum(-1)),
-        ("k2", "none"): lambda: sampled(gap),
-        ("k3", "none"): lambda: sampled(1 - (-gap).exp()),
+    score_of_k3 = (1 - (-gap).exp()).detach() * log_pi  # its gradient is (1 - r) ∇log π
+    return {
+        ("k1", "reward"): lambda: whole,
+        ("k2", "reward"): lambda: drawn(k2) - derivative(expectation(log_pi, k2), policy),
+        ("k3", "reward"): lambda: whole + drawn(score_of_k3),
+        ("exact", "reward"): lambda: whole + state_by_state(reverse),
+        ("k1", "none"): lambda: state_by_state((log_old.exp() * (log_old - log_pi)).sum(-1)),
+        ("k2", "none"): lambda: -drawn(gap.detach() * log_pi),
+        ("k3", "none"): lambda: -drawn(score_of_k3),
         ("k1", "constant"): lambda: torch.zeros_like(log_pi),
-        ("k2", "constant"): lambda: state_by_state(reverse),
-        ("k3", "constant"): lambda: state_by_state(forward),
-        ("k1", "differentiated"): lambda: state_by_state(reverse),
-        ("k2", "differentiated"): lambda: state_by_state((pi * gap.square() / 2).sum(-1)),
-        ("k3", "differentiated"): lambda: state_by_state(reverse),
-    }
-    return -forms[estimator, ratio]()
+        ("k2", "constant"): lambda: -state_by_state(reverse),
+        ("k3", "constant"): lambda: -state_by_state(forward),
+        ("exact", "constant"): lambda: -state_by_state(reverse),
+        ("k1", "differentiated"): lambda: -state_by_state(reverse),
+        ("k2", "differentiated"): lambda: -state_by_state((pi * k2).sum(-1)),
+        ("k3", "differentiated"): lambda: -state_by_state(reverse),
+    }[estimator, way]()
 
 
 def slope_of_success(success, size):
@@ -235,7 +225,8 @@ def test_with_a_perfect_critic_every_lambda_is_exact(lam, rewards):
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "exact"])
 def test_every_kl_estimator_does_what_its_table_says(estimator, place, returns):
     agent = make_agent(baseline="leave-one-out", returns=returns, kl_coef=1.0, kl_estimator=estimator, kl_in=place)
-    wanted = documented_kl_gradient(estimator, place, agent.policy, agent.anchor.reference)
+    way = place.replace("loss", "constant")
+    wanted = documented_kl_gradient(estimator, way, agent.policy, agent.anchor.reference)
     assert relative_error(expected_gradient(agent, torch.zeros_like(AT_THE_END), 2), wanted) < TOLERANCE
     together = 1.0 * wanted + true_gradient(agent.policy)
     assert relative_error(expected_gradient(agent, AT_THE_END, 2), together) < TOLERANCE
@@ -250,8 +241,8 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator, ratio):
     prepared, share = agent.prepare(rollout), (len(rollout) / (P * 2) * probability)[:, None]
     sampler = moved_policy(agent.policy)
     found = gradient(agent, replace(prepared, weights=prepared.weights * share))
-    reference = agent.anchor.reference
-    assert relative_error(found, off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)) < TOLERANCE
+    wanted = documented_kl_gradient(estimator, ratio, agent.policy, agent.anchor.reference, sampler)
+    assert relative_error(found, wanted) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -268,7 +259,7 @@ def test_an_agent_with_a_teacher_descends_the_kl_to_what_it_says_state_by_state(
     if cls is agents.SDPO:
         teacher = reading_the_other_prompt(teacher)
     found = expected_gradient(agent)
-    assert relative_error(found, documented_kl_gradient("exact", "loss", policy, teacher)) < TOLERANCE
+    assert relative_error(found, documented_kl_gradient("exact", "constant", policy, teacher)) < TOLERANCE
     whole = kl_gradient(policy, teacher)  # of whole episodes, which has what an action does to later states
     assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
 
