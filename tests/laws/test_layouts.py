@@ -98,13 +98,6 @@ def check(agent, plain, rollout, what):
     assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, what)
 
 
-def check_micro_batches(agent, plain, rollout):
-    for size, budget in ((3, None), (None, 30)):
-        agent.micro_batch_size, agent.micro_batch_tokens = size, budget
-        check(agent, plain, rollout, f"micro-batches of {size} rows, {budget} tokens")
-    agent.micro_batch_size = agent.micro_batch_tokens = None
-
-
 @pytest.mark.parametrize(("kind", "name", "replies"), [*FAST, *(slow(*each) for each in EVERY if each not in FAST)])
 def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch):
     monkeypatch.setattr(reading, "WORTH_IT", 100.0)  # a forest, however little is shared
@@ -118,7 +111,10 @@ def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch
     for switches in ALONE_AND_TOGETHER:
         switch(agent, *switches)
         check(agent, plain, rollout, f"skip, merge, share: {switches}")
-    check_micro_batches(agent, plain, padded(rollout))
+    for size, budget in ((3, None), (None, 30)):
+        agent.micro_batch_size, agent.micro_batch_tokens = size, budget
+        check(agent, plain, padded(rollout), f"micro-batches of {size} rows, {budget} tokens")
+    agent.micro_batch_size = agent.micro_batch_tokens = None
     agent.policy.activation_checkpointing = True
     check(agent, plain, rollout, "activation checkpointing")
     for rows in (1, 5):

@@ -321,10 +321,6 @@ def test_tools_need_a_schema_for_templates_only():
 # Demonstrations: the turns are the verifier's, the replies are what the environment answers.
 
 
-def task_of(verifier, **kwargs):
-    return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
-
-
 @pytest.mark.parametrize(
     "settings",
     [{}, {"tokenizer": chatml(), "chat": True}, {"stop_strings": ["c"]}, {"verifier_workers": 1}],
@@ -347,13 +343,13 @@ def test_playing_the_turns_back_gives_the_same_context(settings):
 def test_dialogues_of_demonstrations_are_closed(monkeypatch):
     closed = []
     monkeypatch.setattr(Dialogue, "close", lambda self: closed.append(1))
-    demonstrate(task_of(Talker("ab", "c", "d")), 0, 3)
+    demonstrate(TextGenTask(Talker("ab", "c", "d")), 0, 3)
     assert len(closed) == 3
 
 
 def test_the_turns_in_a_column_of_listed_problems_are_shown():
     problems = [{"prompt": "a", "answer": "d", "turns": turns} for turns in (["abcabc", "d"], ["d"])]
-    task = task_of(Talker("c", "d"), problems=problems, max_reply_tokens=12)
+    task = TextGenTask(Talker("c", "d"), problems=problems, test_fraction=0.0, max_reply_tokens=12)
     shown = demonstrate(task, 0, 2)
     rows = zip(shown.actions, shown.mask, strict=True)
     said = [task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in rows]
@@ -363,6 +359,7 @@ def test_the_turns_in_a_column_of_listed_problems_are_shown():
 def test_all_demonstrations_that_are_too_long_are_counted():
     """One is as long as is allowed: with its end token, four tokens."""
     problems = [{"prompt": "+", "answer": answer} for answer in ("1234567", "12", "123", "1234", "12345")]
+    settings = {"problems": problems, "test_fraction": 0.0}
     with pytest.raises(ValueError, match=r"3 of 5 .* 4 tokens, .* 8.*max_new_tokens=8"):
-        demonstrate(task_of("exact", problems=problems, max_new_tokens=4), 0, 5)
-    demonstrate(task_of("exact", problems=problems, max_new_tokens=8), 0, 5)
+        demonstrate(TextGenTask("exact", **settings, max_new_tokens=4), 0, 5)
+    demonstrate(TextGenTask("exact", **settings, max_new_tokens=8), 0, 5)
