@@ -11,13 +11,13 @@ import pytest
 import torch
 from anew import run_anew
 from continued import everything, run
+from counting_env import IMAGE, Somebody
 from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, registry
 from refused import refusal
 from runs import content
 from safetensors.torch import load_file, save_file
-from somebodys import IMAGE, Somebody
 
 import rlenv  # noqa: F401
 from rlenv import agents

@@ -7,12 +7,12 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+from counting_env import SEEN, Somebody
 from diagonal import slow
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from refused import refusal
-from somebodys import SEEN, Somebody
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tabular import TabularPolicy, tiny_world

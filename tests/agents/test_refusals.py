@@ -9,10 +9,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from counting_env import IMAGE, SEEN, TWO, Somebody
 from fake_engine import FakeEngine
 from gymnasium import spaces
 from refused import refusal
-from somebodys import IMAGE, SEEN, TWO, Somebody
 from stable_baselines3.common.callbacks import CallbackList
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear, Parameter

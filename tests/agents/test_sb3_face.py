@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import stable_baselines3 as sb3
 import torch
+from counting_env import Somebody
 from gymnasium import spaces
 from pages import ROOT
 from refused import refusal
-from somebodys import Somebody
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy

@@ -1,4 +1,4 @@
-"""An environment that says which episode and which step an observation belongs to."""
+"""Environments: one that says which episode and step an observation belongs to, and one of somebody's."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from rlenv.agents import Policy, make_envs
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 
+IMAGE, TWO, SEEN = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), np.zeros(3, np.float32)
 KINDS = (*AutoresetMode, NoAutoresetVectorEnv, DummyVecEnv)
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]  # of the episodes, in the order they start
 
@@ -79,3 +80,19 @@ class CountingPolicy(Policy):
     def evaluate(self, rollout, want=(), reference=None):
         log_probs = rollout.in_cells(-rollout.observations[rollout.mask][:, 1])
         return {"log_probs": log_probs, "entropy": torch.zeros_like(log_probs)}
+
+
+class Somebody(gym.Env):
+    """Sees, pays and ends as it is told, and does not say how long an episode is: an agent knows its spaces alone."""
+
+    spec = None
+
+    def __init__(self, observation_space=IMAGE, action_space=TWO, first=(SEEN, {}), then=(SEEN, 1.0, True, False, {})):
+        self.observation_space, self.action_space = observation_space, action_space
+        self.first, self.then = first, then
+
+    def reset(self, *, seed=None, options=None):
+        return self.first
+
+    def step(self, action):
+        return self.then
