@@ -2,10 +2,10 @@
 
 The tensors of the pretend device say `cuda:0` and keep their data in host memory. It refuses what CUDA refuses:
 operations that mix devices, generators of the other device, `numpy()` of a tensor on the device, and, while a graph is
-captured, synchronizations and random numbers. It also refuses draws from its global generator, which nothing of ours
-may change. It counts synchronizations by the line of this repository that caused them. It says nothing about kernels:
-neither speed nor rounding. To torch's C++ code the tensors are on a meta device
-with an index of its own, which autograd accepts in any build of torch.
+captured, synchronizations and random numbers. It also refuses indices on the host, which CUDA copies, and draws from
+its global generator, which nothing of ours may change. It counts synchronizations by the line of this repository that
+caused them. It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta
+device with an index of its own, which autograd accepts in any build of torch.
 
 A test with the parameter `where="mps"` gets Apple's device instead, which refuses double precision too.
 """
@@ -235,11 +235,7 @@ class PretendDevice(TorchDispatchMode):
         elif func is aten._to_copy.default:
             self._copy(args[0], there, kwargs.get("non_blocking", False))
         else:
-            others = [x for x in tensors if not isinstance(x, DeviceTensor)]
-            if others and func in INDEXING and isinstance(args[0], DeviceTensor):
-                self.wait("an index on the host")  # it is copied over
-                others = [x for x in others if all(x is not index for index in args[1])]
-            if any(x.dim() for x in others):
+            if any(x.dim() for x in tensors if not isinstance(x, DeviceTensor)):
                 raise RuntimeError(f"Expected all tensors to be on the same device: {func} at {line_of_ours()}")
             if (func in WAITING and kwargs.get("output_size") is None) or counts_a_mask(func, args):
                 self.wait(func._schema.name.removeprefix("aten::"))
@@ -320,8 +316,6 @@ class _Renamed(TorchFunctionMode):
         if func in (torch.device, torch.get_device_module):  # these only name it
             return func(*args, **(kwargs or {}))
         named = {name: _renamed(value) for name, value in (kwargs or {}).items()}
-        if func is torch.Tensor.new_tensor:
-            func, args, named = torch.tensor, args[1:], {"dtype": args[0].dtype, "device": args[0].device} | named
         if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0], torch.Tensor):
             target = named.pop("device", None)  # data is not copied to a meta device
             return func(*args, **named).to(_renamed(target))
