@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -76,10 +75,6 @@ class CountingPolicy(Policy):
 
     def act(self, obs, state, *args, **kwargs):
         return obs.sum(1).long() % 3, -obs[:, 1], None
-
-    def evaluate(self, rollout, want=(), reference=None):
-        log_probs = rollout.in_cells(-rollout.observations[rollout.mask][:, 1])
-        return {"log_probs": log_probs, "entropy": torch.zeros_like(log_probs)}
 
 
 class Somebody(gym.Env):
