@@ -205,7 +205,9 @@ class Fading(gym.Wrapper):
 class Simulated(CartPoleEnv):
     """An environment around a simulator that it calls `env`."""
 
-    env = object()
+    def __init__(self):
+        super().__init__()
+        self.env = object()
 
 
 def pole(wrap=lambda env: env):
