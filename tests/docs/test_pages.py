@@ -1,9 +1,15 @@
-"""Every code block of README.md, the guides and docs/**/*.md runs, or could (see support/pages.py); links resolve."""
+"""Every code block of README.md, the guides and docs/**/*.md runs, or could (see support/pages.py); links resolve.
+
+The site builds without a warning and loads nothing from elsewhere; generated pages are those of the code.
+"""
 
 import ast
+import importlib.util
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,11 +19,13 @@ from loaded import loaded
 from pages import DIRECTIVE, MODEL, ROOT, blocks, check_rlenv, commands, run_command, run_page
 from tiny_models import write_chat_model
 
+from rlenv import agents, verifiers
 from rlenv.agents import AGENTS
 from rlenv.verifiers.plugins import registry
 
+DOCS = ROOT / "docs"
 GUIDES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")]
-FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = [*GUIDES, *sorted(DOCS.rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
 EXTRAS = set(re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE))
 MAKER = loaded("docs/make_notebooks.py")
@@ -109,6 +117,61 @@ def test_every_link_leads_to_a_file():
 
 
 def test_a_block_that_a_notebook_does_not_run_keeps_its_indentation():
-    """What notebooks run, test_site.py compares with those in docs/tutorials."""
+    """What notebooks run is compared with those in docs/tutorials, as the other generated pages."""
     page = "# A page\n\n```python\na = 1\n```\n\n    rlenv doctor RUN\n"
     assert json.loads(MAKER.notebook("a-tool", page))["cells"][-1]["source"] == ["    rlenv doctor RUN"]
+
+
+# The site, and the pages that commands write.
+
+MAKERS = [f"make_{page}" for page in ("api", "hooks", "notebooks", "performance", "settings", "verifiers", "walk")]
+FIGURE = re.compile(r"-?\d+\.\d+")
+URL = r"""["']?((?:https?:)?//[^"'\s>)]+)"""
+FROM_ELSEWHERE = rf"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)={URL}|(?:url\(|@import)\s*{URL}"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
+def test_the_site(tmp_path):
+    """A broken link, a page without a place in the navigation or an unknown object is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
+    assert [page for page in pages if not (tmp_path / page).is_file()] == []
+    files = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".css")]
+    assert [path for path in files if re.search(FROM_ELSEWHERE, path.read_text(encoding="utf-8"))] == []
+
+
+def test_every_page_is_in_the_navigation():
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).as_posix() not in listed] == []
+
+
+def test_the_reference_names_every_public_object():
+    module = loaded("docs/make_api.py")
+    shown = {name.rpartition(".")[2] for text in module.pages().values() for name in module.NAMED.findall(text)}
+    missing = {*agents.__all__, *verifiers._OWN} - shown - {"AGENTS"}  # a dictionary, in the text of its page
+    assert not missing, f"add ::: rlenv.agents.NAME to a page of docs/api/, then python docs/make_api.py: {missing}"
+
+
+@pytest.mark.parametrize("command", MAKERS)
+def test_a_page_is_what_its_command_writes(command):
+    module = loaded(f"docs/{command}.py")
+    for path, text in module.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/{command}.py"
+
+
+@pytest.mark.usefixtures("true_sizes")
+def test_the_page_of_the_models_is_what_its_command_writes():
+    text = (DOCS / "appendix" / "models.md").read_text(encoding="utf-8")
+    assert text == loaded("docs/make_models.py").page(), "run python docs/make_models.py"
+
+
+@pytest.mark.slow
+def test_the_page_of_gradients_is_what_its_command_writes_but_for_the_last_digit():
+    module = loaded("docs/make_gradients.py")
+    kept, text = module.PAGE.read_text(encoding="utf-8"), module.page()
+    assert FIGURE.sub("#", kept) == FIGURE.sub("#", text)
+    assert [*map(float, FIGURE.findall(kept))] == pytest.approx([*map(float, FIGURE.findall(text))], abs=2e-4)

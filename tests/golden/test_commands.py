@@ -30,21 +30,7 @@ from rlenv.agents.language import gguf
 from rlenv.tokenizer import train_tokenizer
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
-MODULES = {
-    "rewards.py": """
-def vowels(prompts, completions, **columns):
-    return [float(sum(letter in "aeiou" for letter in str(completion))) for completion in completions]
-""",
-    "my_tools.py": '''
-def double(x: int) -> int:
-    """Double a number.
-
-    Args:
-        x: any.
-    """
-    return 2 * x
-''',
-    "worlds.py": """
+WORLD = """
 import gymnasium
 import numpy as np
 
@@ -60,8 +46,7 @@ class Squares(gymnasium.Env):
         return self.observation_space.high.copy(), float(action), self.steps == 4, False, {}
 
 gymnasium.register("Squares-v0", entry_point=Squares)
-""",
-}
+"""
 
 
 @dataclass(frozen=True)
@@ -140,23 +125,19 @@ COMMANDS = {
         columns=LOGGED,
     ),
     "train with a tool": Run(
-        f"train --tool my_tools.py:double --tool calculator --verifier-workers 0 --max-turns 2 --max-new-tokens 8 "
-        f"--max-reply-tokens 30 --sft-steps 0 --episodes 8 {SMALL}",
+        f"train --tool calculator --verifier-workers 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30 "
+        f"--sft-steps 0 --episodes 8 {SMALL}",
         RESULT,
         {"updates": 1, "eval.mean_turns": 1.0},
         files=TEXT,
         columns=f"{TURNS} rollout/tool_calls rollout/tool_errors",
     ),
     "train with LoRA": Run(
-        f"train --model model --lora-rank 4 --problems talks.jsonl --verifier rewards.py:vowels --kl-coef 0.1 "
-        f"--episodes 8 --max-new-tokens 4 --sft-steps 0 {SMALL}",
+        f"train --model model --lora-rank 4 --problems talks.jsonl --verifier exact --kl-coef 0.1 --episodes 8 "
+        f"--max-new-tokens 4 --sft-steps 0 {SMALL}",
         RESULT,
-        {
-            "updates": 1,
-            "train/entropy_loss": about(-5.048),
-            "train/learning_rate": about(0.0003),
-            "train/kl_ref": about(0),
-        },
+        {"updates": 1, "train/entropy_loss": about(-5.048)}
+        | {"train/learning_rate": about(0.0003), "train/kl_ref": about(0)},
         files=f"{TRAINED} /checkpoint/policy/model/adapter_model.safetensors /checkpoint/reference",
         columns=f"{SOLVED} train/kl_ref",
     ),
@@ -239,7 +220,7 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Return the working folder, with what the commands read: problems, pairs, modules."""
+    """Return the working folder, with what the commands read: problems, pairs, a module."""
     splits = {word: "test" if word[0] == "c" else "train" for word in WORDS}
     rows = [{"q": f"{word}>", "a": word[::-1], "split": split} for word, split in splits.items()]
     answers = [{"chosen": row["a"], "rejected": f"{row['a']}x"} for row in rows]
@@ -247,13 +228,11 @@ def folder(tmp_path, monkeypatch):
     talks = [{"messages": [{"role": "user", "content": word}], "answer": word} for word in WORDS]
     for name, lines in {"words": rows, "pairs": pairs, "talks": talks}.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for name, text in MODULES.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "worlds.py").write_text(WORLD)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in [name for name in sys.modules if f"{name.partition('.')[0]}.py" in MODULES]:
-        del sys.modules[name]
+    sys.modules.pop("worlds", None)
     gymnasium.registry.pop("Squares-v0", None)
 
 
