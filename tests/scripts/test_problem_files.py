@@ -43,9 +43,59 @@ def vowels(prompts, completions):
 """
 
 
+MINE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from pathlib import Path
+import gymnasium as gym
+from rlenv.agents import Reinforce
+from gymnasium.envs.classic_control import CartPoleEnv
+from neighbour import FACTOR
+
+Path("imported").touch()
+
+@dataclass
+class Size:
+    liters: float = FACTOR
+
+class Tank(CartPoleEnv):
+    pass
+
+gym.register("Tank-v0", Tank, max_episode_steps=30)
+
+class Halved(Reinforce):
+    def __init__(self, policy, env, *, factor: float = FACTOR, **settings):
+        self.factor = factor
+        super().__init__(policy, env, **settings)
+    def advantages(self, rollout):
+        return self.factor * super().advantages(rollout)
+
+def right(prompts, completions, target, **kwargs):
+    return [float(said == str(wanted)) for said, wanted in zip(completions, target)]
+
+def double(x: int) -> int:
+    return 2 * x
+
+def solve(problem, client):
+    messages = [{"role": "user", "content": problem.text}]
+    answer = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "sure?"}]
+    sure = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
+    return (answer == problem.answer) + 0.125 * (answer == sure), {"said": float(len(answer))}
+"""
+
+
+def forget(folder):
+    """Forget the modules of a folder, as another process would not know them."""
+    gym.registry.pop("Tank-v0", None)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with sums, conversations, pairs, a module with reward functions and a chat template."""
+    """A working folder with sums, conversations, pairs, a chat template and modules; Python does not find these."""
     system, sums, talks, pairs = {"role": "system", "content": "Say it [/INST] <eos>."}, [], [], []
     for a, b in itertools.combinations_with_replacement(range(10), 2):
         split = "train" if (a + b) % 4 else "test"
@@ -56,11 +106,13 @@ def folder(tmp_path, monkeypatch):
     for name, table in (("sums", sums), ("talks", talks), ("pairs", pairs)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
     (tmp_path / "template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}: ")
-    (tmp_path / "plain_reward.py").write_text(REWARD)
-    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in {"plain_reward": REWARD, "neighbour": "FACTOR = 0.5\n", "mine": MINE}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    sys.modules.pop("plain_reward", None)
+    forget(tmp_path)
 
 
 def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder):
@@ -218,49 +270,9 @@ def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(folder):
 
 # Functions, tools, agents, environments and programs.
 
-MINE = """
-from __future__ import annotations
-from dataclasses import dataclass
-from pathlib import Path
-import gymnasium as gym
-from rlenv.agents import Reinforce
-from gymnasium.envs.classic_control import CartPoleEnv
-from neighbour import FACTOR
-
-Path("imported").touch()
-
-@dataclass
-class Size:
-    liters: float = FACTOR
-
-class Tank(CartPoleEnv):
-    pass
-
-gym.register("Tank-v0", Tank, max_episode_steps=30)
-
-class Halved(Reinforce):
-    def __init__(self, policy, env, *, factor: float = FACTOR, **settings):
-        self.factor = factor
-        super().__init__(policy, env, **settings)
-    def advantages(self, rollout):
-        return self.factor * super().advantages(rollout)
-
-def right(prompts, completions, solution, **kwargs):
-    return [float(said == wanted) for said, wanted in zip(completions, solution)]
-
-def double(x: int) -> int:
-    return 2 * x
-
-def solve(problem, client):
-    messages = [{"role": "user", "content": problem.text}]
-    answer = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
-    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "sure?"}]
-    sure = client.chat.completions.create(messages=messages, max_tokens=3).choices[0].message.content
-    return (answer == problem.answer) + 0.125 * (answer == sure), {"said": float(len(answer))}
-"""
 FEW = "--episodes 4 --episodes-per-update 4 --eval-episodes 2 --eval-every 0 --no-report --device cpu --json"
 POLE = "--env CartPole-v1 --num-envs 2"
-SUMS = "--problems sums.jsonl --column prompt=question --column answer=solution --sft-steps 0"
+SUMS = "--problems sums.jsonl --column prompt=question --column answer=target --sft-steps 0"
 TEXT = f"{SUMS} --max-new-tokens 3"
 TOOL = "--tool calculator --verifier-workers 0 --sft-steps 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30"
 EVALUATE = ["evaluate", "--episodes", 2, "--device", "cpu"]
@@ -276,43 +288,22 @@ KINDS = {  # options, the name under which the file is refused elsewhere, and th
 }
 
 
-def forget(folder):
-    """Forget the modules of a folder, as another process would not know them."""
-    gym.registry.pop("Tank-v0", None)
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
-            del sys.modules[name]
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    rows = [{"question": f"{a}+{b}=", "solution": str(a + b)} for a in range(10) for b in range(10)]
-    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "neighbour.py").write_text("FACTOR = 0.5\n")
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    forget(tmp_path)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_trains_and_elsewhere_it_needs_trust(kind, home, monkeypatch):
+def test_it_trains_and_elsewhere_it_needs_trust(kind, folder, monkeypatch):
     options, named, reader = KINDS[kind]
-    folder = Path(result_of(run("train", *options.split(), *FEW.split()))["run_dir"]).absolute()
+    made = Path(result_of(run("train", *options.split(), *FEW.split()))["run_dir"]).absolute()
     if kind == "an agent":
-        assert json.loads((folder / "checkpoint" / "agent.json").read_text())["settings"]["factor"] == 0.25
-        refusal(lambda: Agent.load(folder / "checkpoint"), "mine.py:Halved': call that class's load")
-    forget(home)
-    monkeypatch.chdir(home / "elsewhere")
-    line = error_of(run(*reader, folder))
-    assert f"{home / named}'" in line and "--trust" in line
+        assert json.loads((made / "checkpoint" / "agent.json").read_text())["settings"]["factor"] == 0.25
+        refusal(lambda: Agent.load(made / "checkpoint"), "mine.py:Halved': call that class's load")
+    forget(folder)
+    monkeypatch.chdir(folder / "elsewhere")
+    line = error_of(run(*reader, made))
+    assert f"{folder / named}'" in line and "--trust" in line
     if kind == "a tool":  # others that are named take the place of the checkpoint's
         given = ["--tool", "calculator", "--verifier", "arith", "--episodes", 2, "--json"]
-        assert result_of(run("evaluate", folder, *given))["episodes"] == 2
+        assert result_of(run("evaluate", made, *given))["episodes"] == 2
     assert not Path("imported").exists()
-    done(*reader, folder, "--trust")
+    done(*reader, made, "--trust")
     assert Path("imported").exists()
 
 
@@ -358,17 +349,17 @@ def test_an_environment_that_is_broken_is_one_line_after_the_traceback_of_its_ow
 # A program that calls a chat API.
 
 
-def test_a_program_is_trained_evaluated_and_played(home):
+def test_a_program_is_trained_evaluated_and_played(folder):
     result_of(run("train", *PROGRAM.split(), *FEW.split(), "--log-dir", "run"))
     evaluated = result_of(run("evaluate", "run", "--trust", "--json", "--episodes", 4))
     assert (evaluated["mean_turns"], evaluated["episodes"]) == (2, 4)
     played = CliRunner().invoke(main, ["play", "run", "--trust", "--episodes", "1"], "1\n/end\n1\n/end\n")
     assert played.exit_code == 0 and "sure?" in played.stdout, played.output
-    assert "sure?" in (home / "run" / "samples.jsonl").read_text()
+    assert "sure?" in (folder / "run" / "samples.jsonl").read_text()
 
 
 @pytest.mark.slow
-def test_two_processes_train_a_program(home, jobs):
+def test_two_processes_train_a_program(folder, jobs):
     code, _, errors = jobs.run("train", *PROGRAM.split(), *FEW.split(), "--log-dir", "run")
     assert code == 0, errors
-    assert Agent.load(home / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 4
+    assert Agent.load(folder / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 4
