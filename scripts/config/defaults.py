@@ -38,11 +38,11 @@ def advice(option: str, known: Collection[str]) -> str:
     name = option.lstrip("-").replace("-", "_")
     if renamed := name_here(name, known):
         return renamed
-    if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
+    if "settings" not in known or difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
     from rlenv.agents import AGENTS  # slow
 
-    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "settings" in known else ""
+    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) else ""
 
 
 def about(of_agents: dict[str, Setting]) -> str:
