@@ -164,7 +164,7 @@ class Game:
         else:
             tokens = list(self.encoding.encoder.spell("answer", [line])[0]) if line else []
         if not tokens:
-            raise ValueError(f"{quoted(line)} is no action")
+            raise ValueError(f"{quoted(line)} is not an action")
         return tokens
 
     def _number(self, word: str) -> int:

@@ -39,7 +39,7 @@ def test_tokens_are_typed_as_numbers_and_texts_and_others_are_explained(text_run
     assert len(re.findall("^    #", shown, re.MULTILINE)) == 4  # two tokens, before each choice
     assert '"999" is not an action; allowed: 0 to' in shown
     assert shown.count("had the probability") == 2 and 'answer  "7" <eos>' in shown
-    assert '"" is no action' in transcript("--episodes", 1, lines=["", "/end"])
+    assert '"" is not an action' in transcript("--episodes", 1, lines=["", "/end"])
 
 
 def test_a_text_cannot_control_the_terminal():

@@ -77,7 +77,7 @@ class TextArena(WorldVerifier):
     place of a reward, as four games do at invalid moves, the reward is 0.
 
     Characters other than printable ASCII are transliterated: `♠` is S. TextArena draws from Python's global random
-    state, which each game has for itself here. There are no demonstrations but those in a column `turns`.
+    state, which each game has for itself here. Demonstrations come from a column `turns` alone.
 
     Args:
         game: its id, such as "GuessTheNumber-v0" or "FrozenLake-v0-random".
