@@ -72,11 +72,13 @@ class Formula:
         text: without spaces; of a number its value as a fraction.
         latex: what math-verify reads; empty for words.
         number: the number that it is, if any.
+        equation: what math-verify reads of the equation whose last side it is, if any.
     """
 
     text: str
     latex: str = field(compare=False)
     number: Number | None = field(default=None, compare=False)
+    equation: str = field(default="", compare=False)
 
 
 @lru_cache(maxsize=4096)
@@ -133,18 +135,19 @@ def _said(text: str) -> Formula | None:
 
 def _formula(text: str, behind: str, several: bool) -> Formula | None:
     """Return a run of signs as a formula; `behind` it may stand the unit of a number."""
-    first, *others = re.split(r"(?<![\\<>!])=", text)
-    if others and not _LIST.search(text) and (not several or _NAME.fullmatch(first.strip())):
-        text = others[-1].strip()
     text = _RAISED.sub(lambda raised: f"^{{{unicodedata.normalize('NFKC', raised[0])}}}", text)
     for pattern, to in _LATEX:
         text = pattern.sub(to, text)
+    first, *others = re.split(r"(?<![\\<>!])=", text)
+    equation = text.translate(_SIGNS).strip(" ,.") if len(others) == 1 else ""
+    if others and not _LIST.search(text) and (not several or _NAME.fullmatch(first.strip())):
+        text = others[-1].strip()
     number = only_number(plain(text).strip())
     if number and not re.search("[0-9][A-Za-z]$", text):  # 2m is a product
         number = leading_number(f"{text}{behind}".strip()) or number
-        return Formula(f"{number.value}{'%' if number.percent else ''}", text, number)
+        return Formula(f"{number.value}{'%' if number.percent else ''}", text, number, equation)
     latex = text.translate(_SIGNS).strip(" ,.")
-    return Formula(_SPACES.sub("", latex), latex) if latex else None
+    return Formula(_SPACES.sub("", latex), latex, equation=equation) if latex else None
 
 
 @register_verifier("math")
@@ -199,12 +202,14 @@ class Math(ReferenceVerifier):
             return found.number is not None and distance(found.number, reference.number, problem.text) == 0
         if not (found.latex and reference.latex):
             return found.text == reference.text
-        base, other = _BASED.fullmatch(reference.text), _BASED.fullmatch(found.text)
-        if found.text == reference.text:
-            return True
-        if base and other:
-            return base.groups() == other.groups()
-        given, wanted = _parsed(found.latex), _parsed(reference.latex)
+        given, wanted = _equations(found.equation, reference.equation)
+        if not given:
+            base, other = _BASED.fullmatch(reference.text), _BASED.fullmatch(found.text)
+            if found.text == reference.text:
+                return True
+            if base and other:
+                return base.groups() == other.groups()
+            given, wanted = _parsed(found.latex), _parsed(reference.latex)
         options = {"allow_set_relation_comp": True, "timeout_seconds": None}
         return not _is_undone(given, wanted) and bool(_library().verify(wanted, given, **options))
 
@@ -261,6 +266,13 @@ def _is_undone(answer: list[Any], reference: list[Any]) -> bool:
     kinds = sympy.Integral, sympy.Derivative, sympy.Limit, sympy.Sum, sympy.Product
     one, other = (any(each.has(*kinds) for each in parsed) for parsed in (answer, reference))
     return one and not other
+
+
+def _equations(one: str, other: str) -> tuple[list[Any], list[Any]]:
+    """Return two equations in the same variables, as parsed; nothing of all others, whose last sides count."""
+    parsed = (_parsed(one), _parsed(other)) if one and other and one != other else ([], [])
+    symbols = [each[0].free_symbols for each in parsed if each]
+    return parsed if len(symbols) == 2 and symbols[0] == symbols[1] else ([], [])
 
 
 def _parsed(latex: str) -> list[Any]:
