@@ -1,6 +1,6 @@
 """A game of TextWorld as a Gymnasium environment of texts, to train in: `gym:textworld_game:TextWorld-v0`.
 
-    pip install rlenv-lm gymnasium textworld
+    pip install textworld
     tw-make custom --world-size 1 --nb-objects 3 --quest-length 2 --seed 3 --output game.z8
     cd examples
     rlenv evaluate smollm2 --verifier gym:textworld_game:TextWorld-v0 --verifier-arg game=../game.z8 \\

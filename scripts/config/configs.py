@@ -127,7 +127,7 @@ class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Resume
     declares: ClassVar[str] = "sft"
     heading = "Imitation"
     model: str = setting(
-        default="auto", help="Preset (tiny, small, base, smollm2), folder, id, GGUF file or run.", shown="tiny"
+        default="auto", help="Preset (tiny, small, base), smollm2, folder, id, GGUF file or run.", shown="tiny"
     )
     epochs: int | None = setting(
         default=None, help="Passes over all training problems of the file, instead of --sft-steps."

@@ -138,7 +138,7 @@ class Sft(Config):
 
     heading = "Supervised warm start (text)"
     sft_steps: int | None = setting(
-        default=None, help="Steps; 0 for no warm start.", low=0, shown="500 for a preset, 0 for your own model"
+        default=None, help="Steps; 0 for no warm start.", low=0, shown="500 for a preset and in rlenv sft, else 0"
     )
     sft_examples: int = setting(default=650, help="Demonstrations that the warm start uses.")
     sft_batch_size: int = setting(default=128, help="Demonstrations per step.", high=MOST_SLOTS)
@@ -158,7 +158,7 @@ class ModelOptions(Config):
     heading = "Agent, policy and budget"
     model: str = setting(
         default="auto",
-        help="Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run.",
+        help="Preset (tiny, small, base), smollm2, MlpPolicy, folder, id, GGUF file or run.",
         shown="tiny; control: MlpPolicy",
     )
 
@@ -204,7 +204,9 @@ class Budget(Config):
     heading = "Agent, policy and budget"
 
     timesteps: int | None = setting(
-        default=None, help="Steps of the environment; for text: all tokens sampled.", shown="the policy's"
+        default=None,
+        help="Steps of the environment; for text: all tokens sampled.",
+        shown="1,600,000 for text, 1,000,000 for control",
     )
     episodes: int | None = setting(default=None, help="Episodes, instead of --timesteps.")
 

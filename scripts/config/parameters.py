@@ -74,7 +74,8 @@ class Value(click.ParamType):
 
     def __init__(self, one: Setting) -> None:
         self.one, self.is_path = replace(one, default=None), "Path" in one.type  # one of several
-        self.name = "PATH" if self.is_path else METAVARS.get(one.kind, "TEXT")
+        of_bytes = one.checked_by is size
+        self.name = "PATH" if self.is_path else "SIZE" if of_bytes else METAVARS.get(one.kind, "TEXT")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as it is kept."""

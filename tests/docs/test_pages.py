@@ -109,11 +109,13 @@ def test_the_commands_of_the_readme_train_a_model_folder_on_a_file_with_a_reward
     assert Path("my-model/config.json").is_file()
 
 
-def test_every_link_leads_to_a_file():
+def test_every_link_and_every_named_test_leads_to_a_file():
     for page in FILES:
         text = page.read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+        tests = re.findall(r"tests/[\w/]*test_\w+\.py", text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page
+        assert [name for name in tests if not (ROOT / name).exists()] == [], page
 
 
 def test_a_block_that_a_notebook_does_not_run_keeps_its_indentation():

@@ -25,10 +25,13 @@ from rlenv._scripts.config.base import declared
 from rlenv._scripts.config.command import Command
 from rlenv._scripts.config.configs import TrainConfig
 from rlenv._scripts.config.parameters import option_of
+from rlenv._scripts.jobs.model_defaults import STEPS
 from rlenv._scripts.main import COMMANDS, main
 from rlenv._scripts.process.imports import without_collector
 from rlenv.agents import AGENTS, GRPO, setting
 from rlenv.agents.algorithms.options import SETTINGS
+from rlenv.agents.policies.control import ControlPolicy
+from rlenv.agents.policies.presets import PRESETS
 from rlenv.verifiers import list_verifiers, make_verifier
 
 ALL = {("rlenv",): main}
@@ -58,6 +61,13 @@ def test_help_shows_the_examples_and_what_each_option_does(words):
             assert option.help and f" {option.opts[-1]}" in shown, option.name
     if words == ("rlenv",):
         assert all(f"\n  {name} " in shown for name in COMMANDS)
+
+
+def test_help_names_the_defaults_of_the_code():
+    shown = " ".join(run("train", "--help-all").stdout.split())
+    assert f"{ControlPolicy.defaults['total_timesteps']:,} for control" in shown
+    assert f"[default: ({STEPS} for a preset and in rlenv sft, else 0)]" in shown
+    assert f"Preset ({', '.join(PRESETS)}), smollm2" in shown and "--plan-memory SIZE" in shown
 
 
 def test_what_needs_no_model_is_answered_without_libraries_that_take_seconds(tmp_path):
