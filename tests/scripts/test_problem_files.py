@@ -154,6 +154,7 @@ def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 8, 0)
     said = "none of the 4 problems is in the test split (test_fraction=0.2), all are in train"
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
+    assert f"{said}; take the split 'train'" in error_of(run("evaluate", "run", "--trust"))
     assert [result[name]["problems"] for name in ("initial_eval", "eval")] == [4, 4]
     assert re.search("no warm start: FunctionVerifier has no demonstration for '.,:'$", outcome.stderr, re.MULTILINE)
     assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
