@@ -291,8 +291,7 @@ class ProblemStream:
             test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(
                 f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=}), all are in "
-                f"{other}; take the split {other!r}, or a test_fraction of 1 (all into test) or 0 (all into train), or a "
-                "column `split`"
+                f"{other}; take the split {other!r}, a test_fraction of 1 (all into test) or 0, or a column `split`"
             )
         return listed
 
