@@ -33,7 +33,7 @@ class Curriculum:
         if len(self.levels) < 2:
             raise ValueError(
                 f"a curriculum needs problems of at least two levels; there are: {self.levels}; "
-                "give the problems a column level, or the verifier an argument such as levels=3"
+                "give the problems a column level, or the verifier an argument such as levels=2"
             )
         self.threshold = threshold
         self._newest = 0

@@ -276,7 +276,7 @@ ROWS = [
     row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
     row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
     *(row(task, {"curriculum": value}, "curriculum", repr(value)) for value in (0, 1.01, "0.8")),
-    row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
+    row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "levels=2", "[3]"),
     row(restored, {}, "another curriculum"),
     row(restored, {"problems": [{"prompt": "other"}], "curriculum": None}, "changed", "use the file"),
     row(restored, {"before": {"problems": None}}, "changed", "its verifier made them: pass no problems"),
