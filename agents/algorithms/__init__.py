@@ -52,7 +52,7 @@ def find_agent(name: str) -> type[Agent]:
         ValueError: for an unknown name, with the closest match.
     """
     own: dict[str, type[Agent]] = globals().get("AGENTS", {})  # not there before its first use
-    check_choice("agent", name, (*TABLE, *own))
+    check_choice("agent", name, dict.fromkeys((*TABLE, *own)))
     return own.get(name) or resolve_name(AgentSettings._places[name])
 
 

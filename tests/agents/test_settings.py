@@ -34,7 +34,7 @@ def test_the_classes_are_those_of_the_table_with_its_settings():
 
 def test_a_class_that_a_session_registers_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(AGENTS, "tilted", Tilted)
-    refusal(partial(find_agent, "tilte"), "'tilte'; did you mean 'tilted'")
+    assert refusal(partial(find_agent, "tilte"), "'tilte'; did you mean 'tilted'").count("rloo") == 1, "each name once"
     assert find_agent("tilted") is Tilted
 
 
