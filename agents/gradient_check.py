@@ -388,7 +388,7 @@ def _own_reward(agent: Agent, rollouts: Sequence[Rollout]) -> str:
             if len(rollout) == len(before) == len(after):  # else episodes were left out
                 slopes.append(float((after.advantages - before.advantages)[row, 0]))
     if slopes and max(slopes) - min(slopes) < TOLERANCE and TOLERANCE < slopes[0] < 1 - TOLERANCE:
-        return f"own reward in the baseline: dA/dR = {slopes[0]:.3g}"
+        return f"own reward in the baseline, or a factor: dA/dR = {slopes[0]:.3g}"
     return ""
 
 

@@ -20,7 +20,7 @@ def test_an_agent_of_the_users_beside_one_of_ours():
     lines = run("check-gradient", "rloo", "mine.py:OwnReward", "--tokens", 2, "--steps", 1).stdout.splitlines()
     assert lines[0] == "rloo                 error 0.000   direction 1.000   noise 4.6   unbiased"
     assert lines[2].startswith("mine.OwnReward       error 0.500   direction 1.000")
-    assert lines[2].endswith("right direction, scaled by 0.5 (own reward in the baseline: dA/dR = 0.5)")
+    assert lines[2].endswith("right direction, scaled by 0.5 (own reward in the baseline, or a factor: dA/dR = 0.5)")
     assert lines[4].startswith("checked: every rollout of 2 prompts") and "both signs" in lines[4]
     assert lines[5].startswith("not checked: ratios other than 1")
 

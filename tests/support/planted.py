@@ -131,7 +131,7 @@ PLANTED = {  # what the verdict has to say
     ForgottenWeights: "weigh episodes 0.5 times",
     ForgetsTheOldPolicy: "later steps forget the policy before the update",
     CountsTwice: "prompts count 2 : 1",
-    OwnReward: "own reward in the baseline: dA/dR = 0.5",
+    OwnReward: "own reward in the baseline, or a factor: dA/dR = 0.5",
     DiscountsFromTheEnd: "wrong discount",
     ForgetsTheDiscount: "gamma has no effect",
     Whitens: "normalized in each group",
