@@ -361,7 +361,7 @@ class LanguageModelPolicy(Policy):
     save = policy_folder.write
     load = classmethod(policy_folder.read)
 
-    def export(self, folder: Path, merge: bool = True) -> None:
+    def export(self, folder: str | Path, merge: bool = True) -> None:
         """Write the model and its tokenizer for use without this library.
 
         Args:
@@ -373,7 +373,7 @@ class LanguageModelPolicy(Policy):
         Raises:
             ValueError: for `merge=False` without an adapter.
         """
-        policy_folder.export(self, folder, merge)
+        policy_folder.export(self, Path(folder), merge)
 
     @override
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:

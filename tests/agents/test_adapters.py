@@ -182,7 +182,7 @@ def test_an_export_is_the_adapter_merged_or_alone(name, tmp_path):
     assert not adapters.adapted_layers(plain)
     ids = torch.randint(VOCAB, (6, 10), generator=torch.Generator().manual_seed(0))
     assert_close(plain(ids).logits, policy.model(ids).logits, 1e-5, "the merged model and the adapter")
-    policy.export(tmp_path / "adapter", merge=False)
+    policy.export(str(tmp_path / "adapter"), merge=False)
     theirs = peft.PeftModel.from_pretrained(tiny_model(name, VOCAB), tmp_path / "adapter").eval()
     assert_close(theirs(ids).logits, policy.model(ids).logits, ROUNDING, "peft and ours")
     assert not list((tmp_path / "adapter").glob("model*"))
@@ -192,7 +192,7 @@ def test_an_export_is_the_adapter_merged_or_alone(name, tmp_path):
 def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path):
     """Rounded to 16 bits, W + s B A would be W wherever the adapter has moved little."""
     policy = adapted("llama", dtype="bfloat16")
-    policy.export(tmp_path / "plain")
+    policy.export(str(tmp_path / "plain"))
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", dtype="auto")
     layer = policy.model.model.layers[0].self_attn.q_proj
     a, b = (part["default"].weight.float() for part in (layer.lora_A, layer.lora_B))
