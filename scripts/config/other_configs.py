@@ -201,11 +201,11 @@ class GradientConfig(Discounted, Json):
 
     group_size: int = setting(default=2, help="Episodes that share a prompt.")
     episodes: int | None = setting(
-        default=None, help="Episodes per rollout, in groups.", shown="two groups; one if it samples again"
+        default=None, help="Episodes per rollout, in groups.", shown="two groups; one if that is too much"
     )
     turns: int = setting(default=1, help="Turns of an episode.")
     tokens: int | None = setting(default=None, help="Vocabulary; token 0 ends a turn.", low=2, shown="2")
     steps: int | None = setting(
-        default=None, help="Tokens of a turn, at most.", shown="3; 2 with several turns, or if it samples again"
+        default=None, help="Tokens of a turn, at most.", shown="3; 2 with several turns, or if that is too much"
     )
     seed: int = setting(default=0, help="Seed of the world's policy and rewards.", low=0)
