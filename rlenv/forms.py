@@ -55,7 +55,7 @@ class Form(WithSettings):
     )
     chat_template: str | Path | None = setting(
         default=None,
-        help="File with one; turns --chat on.",
+        help="Jinja file; turns --chat on.",
         more="Or the text of a chat template.",
         checked_by=located,
         shown="the tokenizer's",

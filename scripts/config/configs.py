@@ -62,7 +62,7 @@ class Evaluation(ReportOptions):
     """Evaluations, logs and plans."""
 
     eval_episodes: int | None = setting(
-        default=None, help="Per evaluation; 0 for none.", low=0, shown="2000 for text, 100 for control"
+        default=None, help="Episodes per evaluation; 0 for none.", low=0, shown="2000 for text, 100 for control"
     )
     eval_every: int | None = setting(
         default=None, help="Updates between evaluations; the best is kept.", low=0, shown="10 in all; control: 0"

@@ -184,7 +184,7 @@ class EngineOptions(Config):
 
     heading = "Engine (text)"
     engine_kwargs: dict[str, Any] = setting(
-        default=(), help="Argument of it, as tensor_parallel_size=4.", flag="--engine-arg"
+        default=(), help="Argument of the engine, as tensor_parallel_size=4.", flag="--engine-arg"
     )
 
 
