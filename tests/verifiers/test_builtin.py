@@ -314,6 +314,13 @@ def test_the_parts_make_the_verdict_and_those_with_a_positive_weight_the_success
     assert replace(said, success=None) == verdict and is_success(weighted, said) is success
 
 
+@pytest.mark.parametrize(("members", "success"), [([silent, one], True), ([Says(), one], False), ([silent], False)])
+def test_of_a_list_the_first_that_applies_says_what_a_success_is(members, success):
+    """A function may return None for the problems of another task."""
+    listed = make_verifier(members)
+    assert is_success(listed, listed.verify(SUM, "0")) is success
+
+
 class Floor(Says):
     reward_range = (0.5, 2.0)
 

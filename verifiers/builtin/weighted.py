@@ -27,10 +27,10 @@ class Weighted(WithPoser):
 
     The first part that can make problems provides the problems and demonstrations; if no part can, problems must be
     listed. A completion is a success if every part with a positive weight counts it as one, or the one part that
-    `success_of` names. If a part fails, or the sum is beyond float32, the whole verdict is a failure; a part that is
-    not applicable adds nothing. Parts that want worker processes get them; async reward functions run side by side.
-    Prompts: from the part that poses the problems. Alphabet: the parts' alphabets together. Not caught: what no
-    part catches; and a part with a small weight still pays for wrong answers.
+    `success_of` names (the first other one if that is not applicable). If a part fails, or the sum is beyond float32,
+    the whole verdict is a failure; a part that is not applicable adds nothing. Parts that want worker processes get
+    them; async reward functions run side by side. Prompts: from the part that poses the problems. Alphabet: the parts'
+    alphabets together. Not caught: what no part catches; and a part with a small weight still pays for wrong answers.
 
     Args:
         parts: maps a name to a weight, or to a mapping with `weight`, the verifier's own arguments, and `verifier` if
@@ -110,7 +110,8 @@ class Weighted(WithPoser):
             return Verdict(0.0, status="error", reason="the weighted sum is beyond float32")
         reason = "; ".join(verdict.reason for verdict in applicable.values() if verdict.reason)
         decide = [name for name, weight in self.weights.items() if weight > 0]
-        wanted = [name for name in ([self.success_of] if self.success_of else decide) if name in applicable]
+        wanted = [name for name in (self.success_of, *decide) if name in applicable]
+        wanted = wanted[:1] if self.success_of else wanted
         success = bool(wanted) and all(is_success(self.parts[name], applicable[name]) for name in wanted)
         return Verdict(reward, parts, reason=reason, success=success)
 
