@@ -152,6 +152,13 @@ class Judge:
         except Exception as error:  # whatever a plugin raises
             warnings.warn(f"{type(partner).__name__}.close failed: {self._verdict_on(error).reason}", stacklevel=2)
 
+    def in_place(self, exchange: Exchange, fault: str) -> Reply | None:
+        """Return the verifier's reply in place of one that cannot be used; None if it has none."""
+        try:
+            return self.verifier.turns.in_place(exchange.turns[-1], fault)
+        except (Exception, SystemExit) as error:  # whatever a plugin raises
+            return Reply(verdict=self._verdict_on(error))
+
     def _reply(self, exchange: Exchange, out_of_budget: bool) -> Reply:
         try:
             if exchange.partner is None:

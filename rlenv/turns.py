@@ -138,7 +138,9 @@ class Responder:
         if isinstance(tokens, ValueError):
             fault, said = tokens, turn.exchange
             why = str(fault) if isinstance(fault, TooLongError) else UNSPELLABLE
-            other = self.judge.verifier.turns.in_place(said.turns[-1], why)
+            other = self.judge.in_place(said, why)
+            if other is not None and other.verdict is not None:
+                return other, None
             if other is not None and isinstance(tokens := self._tokens(turn, other), list):
                 reply = other
             elif isinstance(fault, TooLongError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlenv._checks import in_one_line, message_of
+from rlenv._checks import check_count, in_one_line, message_of
 from rlenv._status import STATUSES, Status
 
 from .conversation import Message, as_reply
@@ -239,7 +239,7 @@ class Turns:
             function has one, from its JSON `schema`.
         instead: returns the reply to a turn in place of one that cannot be used, given the turn and the fault: the
             worker process that made the reply died or took too long, or the reply is longer than `max_reply_tokens`,
-            or the tokenizer cannot spell it. Without it, or if it returns None, the episode ends.
+            or the tokenizer cannot spell it. Without it, or if it returns None or a verdict, the episode ends.
         stop_strings: texts that end a turn, unless the environment is given others.
     """
 
@@ -249,9 +249,18 @@ class Turns:
     instead: Callable[[str, str], Reply | None] | None = None
     stop_strings: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if self.reply_length is not None:
+            check_count("reply_length of Turns", self.reply_length, 0)
+
     def in_place(self, turn: str, fault: str) -> Reply | None:
-        """Return the reply in place of one that cannot be used; None to end the episode."""
-        return None if self.instead is None else self.instead(turn, fault)
+        """Return the reply in place of one that cannot be used; None to end the episode.
+
+        Raises:
+            ValueError: for anything else, and whatever `instead` raises.
+        """
+        made = None if self.instead is None else self.instead(turn, fault)
+        return None if made is None else returned(self, "instead", made, Reply, "a Reply or None")
 
 
 @dataclass(frozen=True)

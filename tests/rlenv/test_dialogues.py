@@ -147,6 +147,30 @@ def test_failing_replies_are_errors_of_the_verifier(reply, error, named):
     assert named in info["verdict_reason"] and info["verifier_failed"]
 
 
+def ends(turn, fault):
+    return Reply(verdict=Verdict(0.75))
+
+
+def fails(turn, fault):
+    raise KeyError("lost")
+
+
+@pytest.mark.parametrize(("instead", "reward", "status"), [(ends, 0.75, "ok"), (fails, 0, "error")])
+@pytest.mark.parametrize(
+    ("reply", "settings"), [(Reply("ddddddd", 0.5), {"flag_errors": True}), (OSError(), {"verifier_workers": 1})]
+)
+def test_a_verdict_in_place_of_a_reply_ends_the_episode_and_a_failure_there_too(
+    reply, settings, instead, reward, status
+):
+    verifier = Scripted(reply)
+    verifier.turns = Turns(3, 4, instead=instead)
+    env = single(verifier, **settings)
+    _, paid, over, _, info = play(env, "a$")
+    env.close()
+    assert (paid, over, info.get("verdict_status")) == (reward, True, status)
+    assert ("lost" in info["verdict_reason"]) == (status == "error")
+
+
 def test_a_dialogue_is_closed_when_it_is_given_up_and_if_that_fails_it_is_an_error_or_a_warning():
     verifier = Scripted(Reply("d"), closing=OSError("gone"))
     env = single(verifier, flag_errors=True)

@@ -17,7 +17,7 @@ from refused import check_refused, row
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from rlenv.tokenizer import character_tokenizer
-from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
+from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Turns, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.base import check_inputs, checked, right_turns
 from rlenv.verifiers.builtin import Program, RewardModel
 from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
@@ -34,6 +34,8 @@ UNFIT = {
     "reward_range": (1.0, (1.0, 0.0), ("0", "1"), (0, 1, 2), (NAN, 1.0)),
     "success_reward": (None,),
     "levels": ("3", 0),
+    "prompt_length": ("6", -1),
+    "answer_length": (2.5,),
     "inputs": ("tolerance",),
     "alphabet": (["a"],),
     "part_weights": ([1.0],),
@@ -288,6 +290,8 @@ ROWS = [
     row(Reply, {"content": []}, "text or a list of messages"),
     row(Reply, {"content": [{"role": "assistant", "content": "x"}]}, "message 1", "'assistant'"),
     *(row(Reply, {"counts": each}, "counts") for each in ({"turns": 1}, {"appended": 1}, {"a": True}, {7: 1})),
+    row(Turns, {"reply_length": "8"}, "reply_length of Turns", "'8'"),
+    row(Turns(instead=lambda turn, fault: fault).in_place, {"turn": "", "fault": "late"}, "Turns.instead", "'late'"),
     row(talk, {"dialogue": "yes"}, "Opens.dialogue", "'yes'"),
     row(talk, {"reply": "yes"}, "Talks.reply", "'yes'"),
     row(talk, {"reply": Reply(verdict=2.0)}, "Reply", "Verdict", "2.0"),

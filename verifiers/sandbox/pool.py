@@ -193,7 +193,10 @@ def _verdict(answer: dict[str, Any]) -> Verdict:
 
 def _reply(verifier: Verifier, turn: str | None, answer: dict[str, Any]) -> Reply:
     if "status" in answer:  # it failed
-        other = None if turn is None else verifier.turns.in_place(turn, answer["reason"])
+        try:
+            other = None if turn is None else verifier.turns.in_place(turn, answer["reason"])
+        except Exception as error:  # whatever a plugin raises
+            other, answer = None, _failure(describe(error))
         return Reply(verdict=_verdict(answer)) if other is None else other
     verdict = answer.pop("verdict")
     return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
