@@ -97,7 +97,7 @@ class Encoding:
         if self.listed is not None and len(self.listed) <= MOST_AT_LOAD:
             self.listed = self._encoded(self.listed)
             longest = self._longest_demonstration(self.listed) if new is None else 0
-        new = max(self._tokens(self.verifier.answer_length, DEFAULT_NEW_TOKENS), longest) if new is None else new
+        new = max(self._tokens(self.verifier, "answer_length", DEFAULT_NEW_TOKENS), longest) if new is None else new
         self.max_new_tokens = check_count("max_new_tokens", new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
@@ -138,11 +138,11 @@ class Encoding:
         if encoder.is_chat(example):
             template = len(encoder.prompts([example])[0]) - self._plain(last_of(encoder.asked(example)))
         request = len(encoder.request) + 1 if encoder.request else 0
-        return self._tokens(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template) + request
+        return self._tokens(self.verifier, "prompt_length", DEFAULT_PROMPT_TOKENS) + max(0, template) + request
 
     def _reply_tokens(self, example: PromptText) -> int:
         """Return the tokens of the longest reply, with the chat template's around it."""
-        declared = self._tokens(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
+        declared = self._tokens(self.verifier.turns, "reply_length", DEFAULT_REPLY_TOKENS)
         if not self.encoder.is_chat(example):
             return declared
         said = [*as_messages(example), {"role": "assistant", "content": "-"}]
@@ -152,9 +152,12 @@ class Encoding:
     def _plain(self, text: str) -> int:
         return len(self.encoder.ids([text], add_special_tokens=True)[0])
 
-    def _tokens(self, characters: int | None, default: int) -> int:
-        """Return a length in tokens that a verifier declares in characters."""
-        return default if characters is None else characters + self._room
+    def _tokens(self, owner: Any, name: str, default: int) -> int:
+        """Return a length in tokens that a verifier or its turns declare in characters."""
+        characters = getattr(owner, name)
+        if characters is None:
+            return default
+        return check_count(f"{type(owner).__name__}.{name}", characters, 0) + self._room
 
     def _encoded(self, listed: Problems) -> Problems:
         """Return the problems with short prompts, encoded; the longest of them is the limit from now on."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlenv._checks import check_count, in_one_line, message_of
+from rlenv._checks import in_one_line, message_of
 from rlenv._status import STATUSES, Status
 
 from .conversation import Message, as_reply
-from .problem import Problem
+from .problem import Problem, unshared
 
 T = TypeVar("T")
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
@@ -249,10 +249,6 @@ class Turns:
     instead: Callable[[str, str], Reply | None] | None = None
     stop_strings: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
-        if self.reply_length is not None:
-            check_count("reply_length of Turns", self.reply_length, 0)
-
     def in_place(self, turn: str, fault: str) -> Reply | None:
         """Return the reply in place of one that cannot be used; None to end the episode.
 
@@ -399,12 +395,12 @@ class Verifier(Poser, Scorer):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
         batched = type(self).verify_batch is not Scorer.verify_batch
-        if batched or (dialogue := self.dialogue(problem)) is None:
+        if batched or (dialogue := self.dialogue(unshared(problem))) is None:
             return super().verify(problem, completion)
         with closing(dialogue):
             reply = dialogue.reply(completion)
             verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
-        return replace(verdict, reward=reply.reward + verdict.reward)
+        return replace(verdict, reward=reply.reward + verdict.reward, success=is_success(self, verdict))
 
 
 def has_dialogues(poser: Poser) -> bool:

@@ -7,6 +7,7 @@ import math
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -100,6 +101,18 @@ class Problem:
     def text(self) -> str:
         """The prompt as text; a conversation of several messages has lines such as "user: 1+1="."""
         return text_of(self.prompt)
+
+
+def unshared(value: Any) -> Any:
+    """Return a problem or a column with lists and dictionaries of its own, so that changes in an episode stay in it."""
+    if isinstance(value, Problem):
+        made = copy(value)
+        object.__setattr__(made, "prompt", unshared(value.prompt))
+        object.__setattr__(made, "metadata", unshared(value.metadata))
+        return made
+    if isinstance(value, dict):
+        return {key: unshared(each) for key, each in value.items()}
+    return [unshared(each) for each in value] if isinstance(value, list) else value
 
 
 def examples_beside(module: str) -> Callable[[Any], list[Problem]]:

@@ -171,6 +171,47 @@ def test_a_verdict_in_place_of_a_reply_ends_the_episode_and_a_failure_there_too(
     assert ("lost" in info["verdict_reason"]) == (status == "error")
 
 
+class Dealing(Scripted):
+    """Deals the cards of its problem, one for every turn."""
+
+    def dialogue(self, problem):
+        cards = problem.metadata["cards"]
+        replies = [Reply("d" * cards.pop()) for _ in range(len(cards))]
+        return Script(Scripted(*replies, Reply(verdict=Verdict(1.0))))
+
+
+class Hand:
+    def reset(self, cards, **columns):
+        self.cards = cards
+        return f"{self.cards.pop()}"
+
+    def get_reward(self):
+        return len(self.cards)
+
+
+def deal(problem, client):
+    messages, cards = problem.prompt, problem.metadata["cards"]
+    while cards:
+        client.chat.completions.create(model="-", messages=messages)
+        messages += [{"role": "assistant", "content": "a"}, {"role": "user", "content": "d" * cards.pop()}]
+    return float(len(messages))
+
+
+@pytest.mark.parametrize("verifier", [Dealing(), Hand, deal], ids=["dialogue", "environment class", "program"])
+def test_what_an_episode_changes_in_its_problem_is_as_before_in_the_next_one(verifier):
+    asked = [{"role": "user", "content": "ab"}] if verifier is deal else "ab"
+    problems = [{"prompt": asked, "cards": [1, 3, 2]}]
+    env, ends = single(verifier, problems=problems, verifier_workers=0, max_reply_tokens=20), []
+    for _ in range(2):
+        env.reset()
+        over, seen = False, []
+        while not over:
+            obs, reward, over, _, info = play(env, "a$")
+            seen.append((context(env, obs), reward, info.get("verdict_status")))
+        ends.append(seen)
+    assert ends[0] == ends[1] and seen[-1][2] == "ok"
+
+
 def test_a_dialogue_is_closed_when_it_is_given_up_and_if_that_fails_it_is_an_error_or_a_warning():
     verifier = Scripted(Reply("d"), closing=OSError("gone"))
     env = single(verifier, flag_errors=True)

@@ -29,7 +29,7 @@ from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer, load_tokenizer, train_tokenizer
 from rlenv.vector_env import TextGenVectorEnv, make_vector_env
-from rlenv.verifiers import Arith, Problem, Verdict, Verifier
+from rlenv.verifiers import Arith, Problem, Turns, Verdict, Verifier
 
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
 
@@ -59,6 +59,10 @@ class Counting(Silent):
 
     def demonstration(self, problem):
         return "a" * problem.metadata["times"]
+
+
+def declaring(name, value):
+    return type("Declaring", (Echoing,), {name: value})()
 
 
 def task(**arguments):
@@ -209,6 +213,9 @@ ROWS = [
     *(row(step, {"action": action}, "action") for action in (1.5, "3", [3], torch.tensor([3, 4]))),
     *(row(task, {"group_size": value}) for value in (0, 2.5, True)),
     row(task, {"max_new_tokens": 10_000_000}),
+    row(task, {"verifier": declaring("prompt_length", "6"), "problems": None}, "Declaring.prompt_length", "'6'"),
+    row(task, {"verifier": declaring("answer_length", 2.5)}, "Declaring.answer_length", "2.5"),
+    row(task, {"verifier": declaring("turns", Turns(2, "8"))}, "Turns.reply_length", "'8'"),
     row(task, {"problems": ["b", "a" * 1025], **REFUSING}, "problem 2", "1024", "--max-prompt-tokens", "skip", "..."),
     row(task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1}, "all 2", "max_prompt_tokens"),
     row(task, {"problems": ["a", ""]}, "prompt ''", "0 tokens", "max_prompt_tokens"),

@@ -113,6 +113,8 @@ def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens
     guess, closed = saying(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
     assert has_dialogues(guess) and not has_dialogues(Verifier()) and Verifier().dialogue(problem) is None
     assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25] and len(closed) == 2
+    costs, _ = saying(lambda turn: Reply(reward=-0.25, verdict=Verdict(1.0)))  # the verdict decides, as in episodes
+    assert is_success(costs, costs.verify(problem, "7"))
     failing, closed = saying(lambda turn: {}[turn])
     with pytest.raises(KeyError):
         failing.verify(problem, "a")

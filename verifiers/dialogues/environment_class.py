@@ -22,6 +22,7 @@ from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict,
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict
 from ..plugins.registry import find_verifier, register_verifier
+from ..problem import unshared
 from ..text import hashed
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
 from .world import Randomness, WorldVerifier
@@ -297,7 +298,8 @@ def _is_listed(problem: Problem) -> bool:
 
 def _columns(problem: Problem) -> dict[str, Any]:
     """Return the columns of a problem as its dataset has them."""
-    return {PROMPT: problem.prompt if _is_listed(problem) else EMPTY, "answer": problem.answer, **problem.metadata}
+    prompt = problem.prompt if _is_listed(problem) else EMPTY
+    return unshared({PROMPT: prompt, "answer": problem.answer, **problem.metadata})
 
 
 def _seed(columns: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from rlenv._loop import is_async
 
 from ..base import UNFINISHED, Problem, Verdict, describe
 from ..conversation import Message
+from ..problem import unshared
 from .chat_client import Client, EpisodeOver, RefusedError, added, completion, limits_of, normal
 from .world import Randomness
 
@@ -116,7 +117,7 @@ class ProgramRun:
     def _run(self) -> None:
         """Run the program, and say how it ended."""
         try:
-            returned = self.program.solve(self.problem, self._client)
+            returned = self.program.solve(unshared(self.problem), self._client)
             if inspect.iscoroutine(returned):
                 from asyncio import run  # slow, and every worker process would wait for it
 

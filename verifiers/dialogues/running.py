@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from ..base import UNFINISHED, Dialogue, Problem, Reply, Verdict, Verifier, checked, returned
+from ..problem import unshared
 
 
 class OneTurn(Dialogue):
@@ -34,7 +35,7 @@ def begin(verifier: Verifier, problem: Problem) -> Dialogue:
     Raises:
         ValueError: if the verifier returns something else.
     """
-    made = verifier.dialogue(problem)
+    made = verifier.dialogue(unshared(problem))
     if made is None:
         return OneTurn(verifier, problem)
     return returned(verifier, "dialogue", made, Dialogue, "a Dialogue or None")

@@ -294,16 +294,10 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value)
 
 
-def _is_length(value: Any) -> bool:
-    return value is None or (isinstance(value, Integral) and int(value) >= 0)
-
-
 DECLARED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "turns": (lambda value: isinstance(value, Turns), "turns = Turns(...)"),
     "execution": (lambda value: isinstance(value, Execution), "execution = Execution(...)"),
     "alphabet": (lambda value: isinstance(value, str), "a text"),
-    "prompt_length": (_is_length, "a whole number of characters, or None"),
-    "answer_length": (_is_length, "a whole number of characters, or None"),
     "levels": (lambda value: isinstance(value, Integral) and int(value) >= 1, "a whole number of at least 1"),
     "reward_range": (_is_range, "the lowest and the highest reward, such as (0.0, 1.0)"),
     "success_reward": (lambda value: isinstance(value, Real), "a number"),
