@@ -95,7 +95,7 @@ class Judge:
     def stop(self) -> None:
         """Stop the worker processes and close the verifier; one that the user passed in stays open."""
         for each in self._owned:
-            each.close()
+            self._release(each)
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts in the order of the completions.
@@ -144,13 +144,17 @@ class Judge:
         return self.pool.ask([(each.problem, [*each.turns, *end]) for each in exchanges])
 
     def close(self, exchange: Exchange) -> None:
-        """Release the other side of a dialogue that is over or given up; where errors are flagged, warn of one."""
+        """Release the other side of a dialogue that is over or given up."""
         partner, exchange.partner = exchange.partner, None
+        if partner is not None:
+            self._release(partner)
+
+    def _release(self, held: Any) -> None:
+        """Close a dialogue, a verifier or worker processes; where errors are flagged, warn of one."""
         try:
-            if partner is not None:
-                partner.close()
+            held.close()
         except Exception as error:  # whatever a plugin raises
-            warnings.warn(f"{type(partner).__name__}.close failed: {self._verdict_on(error).reason}", stacklevel=2)
+            warnings.warn(f"{type(held).__name__}.close failed: {self._verdict_on(error).reason}", stacklevel=3)
 
     def in_place(self, exchange: Exchange, fault: str) -> Reply | None:
         """Return the verifier's reply in place of one that cannot be used; None if it has none."""

@@ -469,6 +469,12 @@ def demonstration_of(poser: Poser, problem: Problem) -> str:
     return returned(poser, "demonstration", poser.demonstration(problem), str, "a text, perhaps empty")
 
 
+def extracted(poser: Poser, problem: Problem, completion: str) -> str | None:
+    """Return the answer that a completion gives, if any; a ValueError for anything but a text or None."""
+    found = poser.extract(problem, completion)
+    return None if found is None else returned(poser, "extract", found, str, "a text or None")
+
+
 def split_key_of(poser: Poser, problem: Problem) -> str:
     """Return the split key of a problem; a ValueError for anything but a text."""
     return returned(poser, "split_key", poser.split_key(problem), str, "a text", ": return str(...)")

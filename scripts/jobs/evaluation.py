@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,9 @@ from rlenv.agents import Rollout, SampledPolicy, processes
 from rlenv.agents.training.evaluation import evaluate as evaluate_policy
 from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
+from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers.base import describe as fault_in
+from rlenv.verifiers.base import extracted
 from rlenv.version import __version__
 
 from ..config.options import is_text, with_task
@@ -183,12 +187,21 @@ def _rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: int) -> li
             "mode": "greedy" if greedy else "sampled",
             "sample": sample,
             "prompt": problem.prompt,
-            "extracted": task.verifier.extract(problem, outcome["completion"]),
+            "extracted": _extracted(task.verifier, problem, outcome["completion"]),
             "tokens": lengths[i],
             "level": None if levels is None or levels[i].isnan() else int(levels[i]),
         }
         rows.append(row | ({"turns": len(row["dialogue"])} if "dialogue" in row else {}))
     return rows
+
+
+def _extracted(verifier: Verifier, problem: Problem, completion: str) -> str | None:
+    """Return the answer that a completion gives; None, and a warning, if the verifier fails to read it."""
+    try:
+        return extracted(verifier, problem, completion)
+    except Exception as error:  # whatever a plugin raises
+        warnings.warn(f"extract failed, so majority votes count no answer: {fault_in(error)}", stacklevel=2)
+        return None
 
 
 def _file(subject: Subject, config: EvaluateConfig, settings: Mapping[str, Any]) -> Path:

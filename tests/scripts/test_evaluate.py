@@ -146,6 +146,26 @@ def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path, m
     assert sampled["problems"] < 30, "100 episodes of 20 sums"
 
 
+FAILING = """
+from rlenv.verifiers import Arith
+
+class Mine(Arith):
+    def extract(self, problem, completion):
+        raise KeyError("unread")
+
+    def close(self):
+        raise OSError("open")
+"""
+
+
+def test_an_extract_or_a_close_that_fails_costs_no_evaluation(folder, tmp_path):
+    (tmp_path / "mine.py").write_text(FAILING)
+    out = tmp_path / "all.jsonl"
+    with pytest.warns(UserWarning, match=r"KeyError: 'unread' \(mine.py:6\)"), pytest.warns(UserWarning, match="open"):
+        done("evaluate", folder, "--verifier", f"{tmp_path / 'mine.py'}:Mine", "--out", out, *SAMPLED)
+    assert [row["extracted"] for row in rows_in(out)] == [None] * 30
+
+
 def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     out, problems = tmp_path / "all.jsonl", tmp_path / "words.json"
     problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))

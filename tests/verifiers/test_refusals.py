@@ -307,6 +307,7 @@ ROWS = [
     row(opened, {"cls": NEEDS}, "Needs.reset", "'needed'"),
     row(opened, {"cls": NEEDS, "columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),
     row(of("gym:CartPole-v1"), {}, "gymnasium.spaces.Text"),
+    row(of("gym:CartPole-v1"), {"pole": 1}, "TypeError", "'pole'"),
     row(of("gem:Coun-v0"), {}, "Count-v0"),
     row(of("textarena:GuesTheNumber-v0"), {}, "GuessTheNumber"),
     row(of("textarena:Chess-v0"), {}, "Chess-v0 is not supported", "Sudoku-v0"),

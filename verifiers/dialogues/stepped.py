@@ -9,10 +9,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlenv._checks import check_choice, check_count, first_line, require
+from rlenv._checks import check_choice, check_count, require
 
-from ..base import Execution, Reply, Turns, Verdict, as_reward
-from ..plugins.registry import register_verifier, require_trust
+from ..base import Execution, Reply, Turns, Verdict, as_reward, describe
+from ..plugins.registry import reason_of, register_verifier, require_trust
 from ..plugins.user_code import import_user_module
 from .world import Playing, Randomness, WorldVerifier, spelled
 
@@ -47,7 +47,7 @@ class SteppedWorld(WorldVerifier):
         except ValueError:
             raise
         except Exception as error:  # whatever the environment raises
-            raise ValueError(f"{name} cannot be reset: {type(error).__name__}: {first_line(error)}") from error
+            raise ValueError(f"{name} cannot be reset: {describe(error)}") from error
         self.prompt_length = 2 * longest
         reply = 2 * longest if reply_length is None else check_count(f"{name}: reply_length", reply_length, 1, 10**6)
         self.turns = Turns(turns, reply)
@@ -133,7 +133,7 @@ class Gym(SteppedWorld):
                 import_user_module(module)  # Gymnasium does not look into the user's folder
             made = self.make()
         except Exception as error:  # whatever its module or its constructor raises
-            raise ValueError(f"gym: {env!r} cannot be made: {first_line(error)}") from error
+            raise ValueError(f"gym: {env!r} cannot be made: {reason_of(error)}") from error
         text = require("gymnasium.spaces", "dev", "verifier 'gym'").Text
         spaces = made.observation_space, made.action_space
         made.close()

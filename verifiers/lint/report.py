@@ -27,6 +27,7 @@ from ..base import (
     check_inputs,
     checked,
     describe,
+    extracted,
     is_success,
     sample_each,
     split_key_of,
@@ -306,12 +307,10 @@ def _of_extracts(verifier: Verifier, cases: Sequence[Case]) -> Iterator[BrokenRu
     """
     for case in (each for each in cases if each.problem is cases[0].problem):
         try:
-            found = verifier.extract(case.problem, case.text)
-            fault = "" if found is None or isinstance(found, str) else f"{found!r:.60} is neither a text nor None"
+            extracted(verifier, case.problem, case.text)
         except Exception as error:  # whatever a plugin raises
-            fault = describe(error)
-        if fault:
-            yield BrokenRule("failed", f"extract: {fault}", case.family, shorten(case.problem.text), shorten(case.text))
+            fault = f"extract: {describe(error)}"
+            yield BrokenRule("failed", fault, case.family, shorten(case.problem.text), shorten(case.text))
             return
 
 
