@@ -104,7 +104,7 @@ class Problem:
 
 
 def unshared(value: Any) -> Any:
-    """Return a problem or a column with lists and dictionaries of its own, so that changes in an episode stay in it."""
+    """Return a problem or a column with copies of its lists and dictionaries, so that an episode changes no other."""
     if isinstance(value, Problem):
         made = copy(value)
         object.__setattr__(made, "prompt", unshared(value.prompt))
