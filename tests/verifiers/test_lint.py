@@ -9,7 +9,7 @@ import string
 
 import pytest
 
-from rlenv.verifiers import Execution, FunctionVerifier, Probes, Problem, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Execution, FunctionVerifier, Probes, Problem, Reply, Verdict, Verifier
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -40,6 +40,21 @@ class Sums(Verifier):
 def differing(name, **changed):
     """Return a class that differs from the good one in these attributes."""
     return type(name, (Sums,), changed)
+
+
+class Replies(Dialogue):
+    def __init__(self, replies):
+        self.left = [*replies]
+
+    def reply(self, turn):
+        return self.left.pop(0)
+
+
+def replying(name, *replies):
+    """Return a verifier whose demonstrations have two turns, which get these replies."""
+    turns = ["one", "two"]
+    changed = {"dialogue": lambda *_: Replies(replies), "demonstration_turns": lambda *_: turns}
+    return differing(name, **changed)
 
 
 def paying(name, reward, **changed):
@@ -94,6 +109,10 @@ BAD = {
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
     paying("PartForAll", lambda answer, text: 0.3 * (answer in text)): "partial",
     differing("LongerThanDeclared", prompt_length=5): "problems",
+    replying("GoesOn", Reply("?"), Reply("?")): "right",
+    replying("LosesAtLast", Reply("?"), Reply(verdict=Verdict(0.0))): "right",
+    replying("EndsEarly", Reply(verdict=Verdict(1.0))): "right",
+    replying("Mute", Reply("?"), None): "failed",
     differing("NoProblems", examples=lambda self: {}["examples"]): "problems",
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -28,11 +28,14 @@ from ..base import (
     checked,
     describe,
     extracted,
+    has_dialogues,
     is_success,
+    right_turns,
     sample_each,
     split_key_of,
 )
 from ..conversation import last_of
+from ..dialogues import begin, reply_to
 from ..isolation import isolate
 from ..sandbox.pool import Isolated
 from ..text import shorten
@@ -45,7 +48,7 @@ ALONE = 32  # completions that a slow or isolated verifier judges alone, and aga
 RULES = {
     "failed": "Every text gets a verdict in its range, alone and in a batch: no exception, nor one of `extract`.",
     "deterministic": "A completion gets the same verdict again: alone, in a batch, in any order.",
-    "right": "Demonstrations and right probes are successes.",
+    "right": "Demonstrations, also those of several turns, and right probes are successes.",
     "attack": "No attack, wrong probe or wrong answer is a success; an empty text earns nothing.",
     "partial": "Saying everything earns no part: a list with the right answer in it, no more than one without.",
     "problems": "Problems are made without an error, the same for the same seed, in the declared alphabet and lengths.",
@@ -115,7 +118,8 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         sampled = _sampled(verifier) if problems is None else []
         cases = cases_of(verifier, chosen, sampled)
         report.findings += _of_problems(verifier, sampled) if problems is None else ()
-        report.without_demonstration = sum(not verifier.demonstration(problem) for problem in chosen)
+        shown = [right_turns(verifier, problem, random.Random(0)) for problem in chosen]
+        report.without_demonstration = [*map(any, shown)].count(False)
     except NoProblemsError:
         raise
     except Exception as error:
@@ -128,6 +132,8 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     _count(report, verifier, trials)
     report.findings += [*_of_verdicts(verifier, trials), *_of_extracts(verifier, cases)]
     report.findings += _of_declarations(verifier, trials, own=problems is None)
+    if has_dialogues(verifier):
+        report.findings += _of_dialogues(verifier, zip(chosen, shown, strict=True))
     return report
 
 
@@ -312,6 +318,36 @@ def _of_extracts(verifier: Verifier, cases: Sequence[Case]) -> Iterator[BrokenRu
             fault = f"extract: {describe(error)}"
             yield BrokenRule("failed", fault, case.family, shorten(case.problem.text), shorten(case.text))
             return
+
+
+def _of_dialogues(verifier: Verifier, shown: Iterable[tuple[Problem, Sequence[str]]]) -> Iterator[BrokenRule]:
+    """Yield the finding about the first demonstration of several turns that its dialogue does not end as a success.
+
+    Those of one turn are judged as completions.
+    """
+    for problem, turns in shown:
+        if len(turns) > 1:
+            verdict, said = _played(verifier, problem, turns)
+            rule = "failed" if verdict.status in VERIFIER_FAILED else "right"
+            if said < len(turns) or not is_success(verifier, verdict):
+                fault = f"after {said} of {len(turns)} right turns: {verdict.status}: {verdict.reason or 'no success'}"
+                yield BrokenRule(rule, fault, "", shorten(problem.text), shorten(turns[said - 1]), verdict.reward)
+                return
+
+
+def _played(verifier: Verifier, problem: Problem, turns: Sequence[str]) -> tuple[Verdict, int]:
+    """Return the verdict of an episode with these turns, and after how many it ended."""
+    said = 1
+    try:
+        with _limit(HANGS), closing(begin(verifier, problem)) as dialogue:
+            for said, turn in enumerate(turns, 1):
+                if (verdict := reply_to(dialogue, turn).verdict) is not None:
+                    return verdict, said
+            return dialogue.out_of_budget(), said
+    except _TooLongError:
+        return Verdict(0.0, status="timeout", reason=f"no reply after {HANGS:g} seconds"), said
+    except (Exception, SystemExit) as error:  # whatever a plugin raises
+        return Verdict(0.0, status="error", reason=describe(error)), said
 
 
 def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[BrokenRule]:
