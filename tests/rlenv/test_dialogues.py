@@ -155,7 +155,13 @@ def fails(turn, fault):
     raise KeyError("lost")
 
 
-@pytest.mark.parametrize(("instead", "reward", "status"), [(ends, 0.75, "ok"), (fails, 0, "error")])
+def leaves(turn, fault):
+    raise SystemExit("lost")
+
+
+@pytest.mark.parametrize(
+    ("instead", "reward", "status"), [(ends, 0.75, "ok"), (fails, 0, "error"), (leaves, 0, "error")]
+)
 @pytest.mark.parametrize(
     ("reply", "settings"), [(Reply("ddddddd", 0.5), {"flag_errors": True}), (OSError(), {"verifier_workers": 1})]
 )

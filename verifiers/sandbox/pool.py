@@ -195,7 +195,7 @@ def _reply(verifier: Verifier, turn: str | None, answer: dict[str, Any]) -> Repl
     if "status" in answer:  # it failed
         try:
             other = None if turn is None else verifier.turns.in_place(turn, answer["reason"])
-        except Exception as error:  # whatever a plugin raises
+        except (Exception, SystemExit) as error:  # whatever a plugin raises
             other, answer = None, _failure(describe(error))
         return Reply(verdict=_verdict(answer)) if other is None else other
     verdict = answer.pop("verdict")
