@@ -15,6 +15,7 @@ from typing_extensions import override
 from rlenv._loop import is_async, wait_for
 
 from .base import MAX_REWARD, PROGRESS, SAMPLED, Completion, MiscountError, Problem, Verdict, Verifier, as_number
+from .problem import unshared
 
 OF_COMPLETIONS = {"completion_ids": SAMPLED, "trainer_state": PROGRESS}  # what completions carry, by parameter
 NOT_LISTS = (str, bytes, bytearray, Mapping, Set)  # iterable, and what they yield are not rewards in order
@@ -143,7 +144,7 @@ class FunctionVerifier(Verifier):
             raise ValueError(
                 f"reward function {self.name} asks for {', '.join(missing)}, unknown here; known: {', '.join(columns)}"
             )
-        rewards = wait_for(self.function(**columns))
+        rewards = wait_for(self.function(**unshared(columns)))  # which it may change
         if not isinstance(rewards, Iterable) or isinstance(rewards, NOT_LISTS):
             got = f"reward function {self.name} returned {rewards!r:.200}, a {type(rewards).__name__}"
             raise ValueError(f"{got}; return a list of numbers, one per completion")

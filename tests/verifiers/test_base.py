@@ -208,6 +208,14 @@ def test_a_function_is_called_once_a_batch_with_lists_and_the_columns_that_it_as
     assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0, "no column takes the place of the completions"
 
 
+def test_what_a_function_takes_from_a_list_of_its_problem_is_there_for_other_completions():
+    def first_word(completions, words):
+        return [float(bool(left) and left.pop(0) == text) for text, left in zip(completions, words, strict=True)]
+
+    problem = Problem("A word?", metadata={"words": ["a", "b"]})
+    assert FunctionVerifier(first_word).verify_batch([problem] * 2, ["a", "a"]) == [Verdict(1.0)] * 2
+
+
 def test_a_conversation_is_answered_with_a_message():
     seen = []
 
