@@ -63,8 +63,9 @@ class NumpyActor(Actor):
             or (type(one) is nn.Linear and one.bias is not None and one.weight.numel() <= MOST_WEIGHTS)
             for one in modules
         )
-        shape, extractor = net.observation_space.shape, net.pi_features_extractor
-        flat = type(extractor) is FlattenExtractor and shape is not None and shape == (extractor.features_dim,)
+        space, extractor = net.observation_space, net.pi_features_extractor
+        as_it_is = isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary))  # others are made one-hot
+        flat = type(extractor) is FlattenExtractor and as_it_is and space.shape == (extractor.features_dim,)
         known = type(net.action_dist) in (CategoricalDistribution, DiagGaussianDistribution)
         return small and flat and known and net.action_net.weight.device.type == "cpu"
 

@@ -222,6 +222,11 @@ def test_rollouts_are_those_of_the_plain_path(env, deterministic):
             torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_observations_that_are_made_one_hot_are_left_to_torch():
+    assert not NumpyActor.reads(ControlPolicy(spaces.MultiDiscrete([1, 1]), spaces.Discrete(2)).net)
+    assert NumpyActor.reads(ControlPolicy(spaces.MultiBinary(2), spaces.Discrete(2)).net)
+
+
 # The batched CartPole.
 
 
