@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -33,6 +34,9 @@ from .loop import Loop
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
+
+# With such log-probabilities, the first action counts as the likeliest.
+NOT_CHOSEN = "the log-probability of an action is NaN; the observation and the weights of the policy must be finite"
 
 
 class Agent(Loop):
@@ -66,7 +70,7 @@ class Agent(Loop):
             deterministic: whether to take the likeliest action instead of sampling one.
 
         Raises:
-            ValueError: for observations of another form or shape than those of training.
+            ValueError: for observations of another form or shape than those of training, or if the policy gives NaN.
         """
         single = _check_observation(self.env.single_observation_space, observation, self.policy.obs_from_actions)
         device = self.generator.device
@@ -76,7 +80,9 @@ class Agent(Loop):
             episode_start = np.full(slots, state is None)
         starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
         with gathered(self.policy):
-            actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
+            actions, log_probs, state = self.policy.act(obs, state, starts, deterministic, self.generator)
+        if bool(log_probs.isnan().any()):
+            raise ValueError(f"predict: {NOT_CHOSEN}")
         array = for_env(actions.cpu().numpy(), self.env.single_action_space, self.policy.squashes)
         return (array[0] if single else array), state
 
@@ -126,9 +132,12 @@ class Agent(Loop):
             check_spaces("evaluate", self.env, envs, form_of)  # contexts may be longer, and bounds others
             try:
                 playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
-                return evaluation.evaluate(self.policy, envs, num_episodes, *playing)
+                metrics, rollout = evaluation.evaluate(self.policy, envs, num_episodes, *playing)
             finally:
                 self.evaluation_seconds += time.perf_counter() - started
+        if bool(rollout.log_probs[rollout.mask].isnan().any()):  # a training skips an update on such episodes, too
+            warnings.warn(f"evaluate: {NOT_CHOSEN}", stacklevel=2)
+        return metrics, rollout
 
     def replay(self, rollout: Rollout, deterministic: bool = True) -> Rollout:
         """Play the prompts of a rollout again with the policy as it is now; all processes call this together.
