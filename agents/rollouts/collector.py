@@ -134,9 +134,9 @@ class Collector:
             ValueError: if an episode ended without the verdict that it should have, or no episode ends.
         """
         slots, began, acting, self.steps = self.slots, time.perf_counter(), 0.0, 0
-        record = Record(
-            num_episodes, slots.num_envs, self.device, slots.traits.groups_span_slots, policy.obs_from_actions
-        )
+        has_groups = self.envs.metadata.get("group_size") is not None  # else its info "group" means something else
+        spans = slots.traits.groups_span_slots if has_groups else None
+        record = Record(num_episodes, slots.num_envs, self.device, spans, policy.obs_from_actions)
         starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_finish else slots.num_envs)
         seed, self._seed = self._seed, None
         obs, infos = slots.reset(starts, seed, progress=progress, groups=groups, goes_on=self.goes_on)

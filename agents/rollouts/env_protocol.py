@@ -26,7 +26,7 @@ class EnvTraits:
     Beside them, the metadata of a text environment has its "tokenizer", its "stop_token_ids", the "hidden_token_ids"
     that are not in texts, which are its other special tokens, "prompt_tail": the tokens of the chat template after the
     last message of a prompt, and "part_weights": the weights by name if the reward is a weighted sum of parts of the
-    verdict.
+    verdict. With a "group_size", the infos of each reset have the number of the episode's "group".
 
     Attributes:
         finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.

@@ -30,7 +30,7 @@ class Record:
         num_episodes: N.
         num_slots: B.
         device: of the rollout.
-        groups_span_slots: whether group numbers are unique over all slots.
+        groups_span_slots: whether group numbers are unique over all slots; None if the environment has no groups.
         first_only: whether only the first observation of an episode is kept.
 
     Attributes:
@@ -41,7 +41,7 @@ class Record:
     """
 
     def __init__(
-        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, first_only: bool
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool | None, first_only: bool
     ) -> None:
         self.num_episodes, self.device = num_episodes, device
         self.groups_span_slots, self.first_only = groups_span_slots, first_only
@@ -79,10 +79,9 @@ class Record:
         numbers = self.started + np.arange(len(slots))
         self.started += len(slots)
         self._assign(slots, np.minimum(numbers, self.num_episodes))
-        group = np.asarray(infos.get("group"))
-        if group.dtype.kind == "i":  # somebody's environment may mean something else by the name
+        if self.groups_span_slots is not None and "group" in infos:
             slots = self._counting(starts)
-            group = group[slots]
+            group = np.asarray(infos["group"])[slots]
             # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
             own = group if self.groups_span_slots else group * len(self.episode) + slots
             self.groups[self.episode[slots]] = own

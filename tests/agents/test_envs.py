@@ -129,6 +129,13 @@ def test_gymnasium_warns_of_what_can_be_stored():
         envs.step(np.zeros(1, np.int64))
 
 
+@pytest.mark.filterwarnings("ignore:.*obs returned by the `reset")
+def test_an_evaluation_warns_of_actions_that_nan_has_chosen():
+    env = Somebody(first=(SEEN * np.nan, {}))
+    with pytest.warns(UserWarning, match="evaluate: the log-probability of an action is NaN"):
+        Reinforce("MlpPolicy", env, **SMALL).evaluate(env, 1)
+
+
 def plain(value):
     """Return a value without numpy's types."""
     return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else np.asarray(value).tolist()
@@ -148,10 +155,10 @@ def test_infos_of_slots_may_be_of_different_kinds_under_one_name(told, make):
 
 
 def test_infos_that_mean_something_else_in_somebodys_environment_are_left_alone():
-    told = {"level": "easy", "turns": np.zeros(2), "verdict": "guilty", "group": "a", "is_success": True}
+    told = {"level": "easy", "turns": np.zeros(2), "verdict": "guilty", "group": 3, "is_success": True}
     env = Somebody(first=(SEEN, told), then=(SEEN, 1.0, True, False, told))
     rollout, metrics = next(PPO("MlpPolicy", env, **SMALL).updates(total_episodes=4))
-    assert rollout.extras == {} and metrics["rollout/success_rate"] == 1.0
+    assert rollout.extras == {} and metrics["rollout/success_rate"] == 1.0 and not rollout.groups.any()
 
 
 def test_a_method_that_somebody_put_into_an_object_stays_there():
