@@ -52,8 +52,10 @@ def find_spec(env_id: str) -> EnvSpec:
             is_a = "not derived from gymnasium.Env" if isinstance(found, type) else f"a {type(found).__name__}"
             allowed = "allowed: a class derived from gymnasium.Env, or an id that its module registers"
             raise ValueError(f"{env_id!r} is {is_a}; {allowed}") from error
-        hint = "" if module else f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
-        raise ValueError(f"unknown environment {env_id!r}: {first_line(error).rstrip('.')}{hint}") from error
+        hint = f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
+        elsewhere = isinstance(error, (gym.error.NameNotFound, gym.error.NamespaceNotFound)) and not module
+        said = first_line(error).rstrip(".") + hint * elsewhere
+        raise ValueError(f"unknown environment {env_id!r}: {said}") from error
 
 
 def full_id(env_id: str) -> str:

@@ -22,7 +22,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv import agents
 from rlenv.agents import DAPO, PPO, DrGRPO, Reinforce
 from rlenv.agents.errors import UserCodeError
-from rlenv.agents.rollouts.envs import step_limit
+from rlenv.agents.rollouts.envs import find_spec, step_limit
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 from rlenv.agents.rollouts.sb3_envs import FromVecEnv, slot_info
 
@@ -42,6 +42,10 @@ def test_agents_that_need_the_longest_episode_take_it_from_the_environment():
     assert longest(DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu")) == 12
     silent = DAPO(TabularPolicy(), tiny_world(), device="cpu")
     assert silent.max_steps is None and silent.overlong_buffer == 0, "without a penalty nobody has to say"
+
+
+def test_a_version_that_is_gone_is_not_looked_for_in_another_package():
+    assert refusal(lambda: find_spec("Taxi-v3"), "'Taxi-v3'").endswith("Please use `Taxi-v4` instead")
 
 
 def test_what_is_refused_closes_the_environment_that_it_made_and_no_other():
