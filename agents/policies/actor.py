@@ -93,6 +93,8 @@ class PolicyActor(Actor):
 def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
     """Return actions as environments take them: inside the bounds of a Box, or counted from where a space begins.
 
+    Arrays have the type of the space; to integers, the actions of a Box are rounded.
+
     Args:
         actions: of a policy, an array or a tensor [B] or [B, A]; discrete ones count from 0. A Box has any shape.
         space: of one environment.
@@ -102,7 +104,9 @@ def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
     if isinstance(space, gym.spaces.Box):
         low, high = like(space.low), like(space.high)
         actions = actions.reshape(len(actions), *space.shape)
-        return (low + (actions + 1) / 2 * (high - low) if squashed else actions).clip(low, high)
+        actions = (low + (actions + 1) / 2 * (high - low) if squashed else actions).clip(low, high)
+        actions = actions.round() if np.issubdtype(space.dtype, np.integer) else actions
     start = getattr(space, "start", 0)
     begins_elsewhere = start.any() if isinstance(start, np.ndarray) else start
-    return actions + like(start) if begins_elsewhere else actions
+    actions = actions + like(start) if begins_elsewhere else actions
+    return actions.astype(space.dtype, copy=False) if isinstance(actions, np.ndarray) else actions

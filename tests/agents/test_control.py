@@ -57,6 +57,7 @@ def heard_and_chosen(agent, env):
 DISCRETE = [spaces.Discrete(3, start=5), spaces.Discrete(3, start=-4), spaces.MultiDiscrete([2, 3], start=[7, -1])]
 BINARY = [spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3])]
 BOXES = [spaces.Box(low, 1.0, shape) for low, shape in ((-1.0, ()), (-1.0, (2, 3)), (-1.0, (3, 1)), (-0.5, (2,)))]
+BOXES += [spaces.Box(-1, 1, (2,), kind) for kind in (np.int64, np.float16, np.float64)]
 
 
 @pytest.mark.parametrize("space", [*DISCRETE, *BINARY, *BOXES], ids=str)
@@ -65,9 +66,11 @@ def test_actions_have_the_shape_of_their_space_and_begin_where_it_begins(space):
     agent = ReinforceBaseline("auto", env, **settings, episodes_per_update=4, num_envs=1, device="cpu")
     heard, chosen, rollout = heard_and_chosen(agent, env)
     if isinstance(space, spaces.Box):
-        assert torch.equal(heard, chosen.view(heard.shape).clip(float(space.low.min()), 1))
+        inside = chosen.view(heard.shape).clip(float(space.low.min()), 1)
+        assert torch.equal(heard, (inside.round() if space.dtype == np.int64 else inside).to(heard.dtype))
     else:
-        assert torch.equal(heard, chosen + torch.as_tensor(getattr(space, "start", 0)))
+        assert torch.equal(heard, (chosen + torch.as_tensor(getattr(space, "start", 0))).to(heard.dtype))
+    assert {action.dtype for action in env.heard} == {space.dtype}
     assert all(space.contains(action) for action in env.heard) and len(heard.unique(dim=0)) > 2
     seen = env.reset()[0]
     assert all(space.contains(np.asarray(agent.predict(seen, deterministic=n == 0)[0])) for n in range(20))
