@@ -115,7 +115,7 @@ def draw_curve(axes: Axes, data: dict[str, Any], color: dict[str, str]) -> None:
     axes.set_xticks([0, last], ["0", f"{last:,} answers"])
     axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     axes.get_xticklabels()[-1].set_ha("right")
-    axes.set_title(f"right answers, {data['minutes']:.0f} minutes", color=color["text"], fontsize=11)
+    axes.set_title(f"right answers, {data['minutes']:g} min", color=color["text"], fontsize=11)
     plain(axes, color)
 
 
