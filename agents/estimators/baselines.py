@@ -29,7 +29,7 @@ import torch
 
 from ..devices import widest
 from ..rollout import GREEDY_RETURN, Rollout
-from .groups import centred_on_first, counted, group_mean, group_sum, mean_of_rows, sum_before
+from .groups import centred_on_first, counted, first_rows, group_mean, group_sum, mean_of_rows, sum_before
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 
@@ -92,9 +92,9 @@ def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """
     rows = counted(rollout)[:, None]
     counts = group_sum(rows.long(), rollout.groups)  # K [N, 1]
-    compared = (rows & (counts > 1)).to(widest(rows.device))
-    share = compared / counts.clamp(min=1)  # of each row, 1 for each prompt [N, 1]
-    prompts = share.sum().round()
+    first = first_rows(rollout.groups, rows[:, 0]) == torch.arange(len(rows), device=rows.device)
+    share = (first[:, None] & (counts > 1)).to(widest(rows.device))  # 1 in one row of each prompt [N, 1]
+    prompts = share.sum()
 
     def of_others(values: torch.Tensor) -> torch.Tensor:
         """Return the mean over the other prompts, given values that are equal within each prompt."""

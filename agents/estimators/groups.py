@@ -33,11 +33,15 @@ def centred_on_first(
     Returns:
         The subtracted rows [N, T], the differences [N, T], the number of such rows of its group [N, 1].
     """
+    anchor = returns[first_rows(groups, ok).clamp(max=len(groups) - 1)]
+    return anchor, returns - anchor, group_sum(ok[:, None].long(), groups)
+
+
+def first_rows(groups: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the first row of its group that is ok [N]; N if none is."""
     rows = torch.arange(len(groups), device=groups.device)
     member = numbered(groups)
-    first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(ok, len(rows)), "amin")[member]
-    anchor = returns[first.clamp(max=len(rows) - 1)]
-    return anchor, returns - anchor, group_sum(ok[:, None].long(), groups)
+    return torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(ok, len(rows)), "amin")[member]
 
 
 def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 
 from rlenv._status import ERROR
 from rlenv.agents import Rollout
-from rlenv.agents.estimators.baselines import RunningMean, group_mean, leave_one_out, optimal_token
+from rlenv.agents.estimators.baselines import RunningMean, group_mean, james_stein, leave_one_out, optimal_token
 from rlenv.agents.estimators.clipping import clipped_ratio
 from rlenv.agents.estimators.gates import gamma_kernel, largest, soft_gate
 from rlenv.agents.estimators.kl import k3
@@ -69,6 +69,10 @@ KNOWN = {
     "one was not": (  # its baseline is the others', theirs is its return
         lambda: optimal_token(RETURNS, rollout_of(GROUPS, 2, **norms_of(1, 0, 0, 0, 0)))[[0, 2, 4]],
         [[2, 1.5], [1, 3], [1, 3]],
+    ),
+    "nobody to draw to: the answers to the other prompt pay the same": (
+        lambda: james_stein(double([[0], [1], [1], [0], [0], [1], [1]]), rollout_of([0] * 5 + [1] * 2))[:5],
+        [[0.5], [0.25], [0.25], [0.5], [0.5]],
     ),
     "a score norm near certainty": (
         lambda: (score_norms(SURE.float(), torch.tensor([0])) / (1 - 2 * PI[0] + PI.square().sum())).round(decimals=3),
