@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# If log-probabilities are NaN, the first action counts as the likeliest.
+NOT_CHOSEN = "the log-probability of an action is NaN; the observation and the weights of the policy must be finite"
+
 
 class VerifierError(RuntimeError):
     """The verifier failed on too many episodes; the message says how many and why."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 from rlenv._checks import check_count
 
 from .. import processes
+from ..errors import NOT_CHOSEN
 from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
@@ -34,9 +34,6 @@ from .loop import Loop
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
-
-# With such log-probabilities, the first action counts as the likeliest.
-NOT_CHOSEN = "the log-probability of an action is NaN; the observation and the weights of the policy must be finite"
 
 
 class Agent(Loop):
@@ -132,12 +129,9 @@ class Agent(Loop):
             check_spaces("evaluate", self.env, envs, form_of)  # contexts may be longer, and bounds others
             try:
                 playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
-                metrics, rollout = evaluation.evaluate(self.policy, envs, num_episodes, *playing)
+                return evaluation.evaluate(self.policy, envs, num_episodes, *playing)
             finally:
                 self.evaluation_seconds += time.perf_counter() - started
-        if bool(rollout.log_probs[rollout.mask].isnan().any()):  # a training skips an update on such episodes, too
-            warnings.warn(f"evaluate: {NOT_CHOSEN}", stacklevel=2)
-        return metrics, rollout
 
     def replay(self, rollout: Rollout, deterministic: bool = True) -> Rollout:
         """Play the prompts of a rollout again with the policy as it is now; all processes call this together.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from .. import processes
 from ..devices import to_host
-from ..errors import VerifierError
+from ..errors import NOT_CHOSEN, VerifierError
 from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
@@ -70,6 +71,8 @@ def evaluate(
         parts = processes.on_all(lambda: play(acting))
     found = [part for part, _ in parts if part is not None]
     rollout = whole_of(collector.envs, found, policy, generator.device)
+    if bool(rollout.log_probs[rollout.mask].isnan().any()):  # training skips an update on such episodes, too
+        warnings.warn(f"evaluate: {NOT_CHOSEN}", stacklevel=3)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
 
