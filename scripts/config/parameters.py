@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlenv._setting import Setting
 
 LARGEST = 2**63 - 1
+OF_PYTHON = {"True": "true", "False": "false", "None": "null"}  # in JSON
 METAVARS = {"int": "INTEGER", "float": "FLOAT", "schedule": "FLOAT"}
 
 
@@ -106,6 +107,8 @@ class KeyValue(click.ParamType):
         key, equals, literal = value.partition("=")
         if not equals or not key:
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        if literal in OF_PYTHON and not self.text:  # the text "False" is true
+            self.fail(f"{value!r} would be a text; write {key}={OF_PYTHON[literal]}, or '{key}=\"{literal}\"'", param, ctx)
         try:
             parsed = json.loads(literal)
         except (ValueError, RecursionError):  # also a number of too many digits

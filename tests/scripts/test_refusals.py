@@ -25,6 +25,7 @@ trian | 'did you mean' train
 train --verifier exact --verifier=arith | --verifier twice =0.5
 train --agent-arg gamma=0.9 | gamma option
 train --agent ppo --agent-arg clip_range | KEY=VALUE
+train --env FrozenLake-v1 --env-arg is_slippery=False | --env-arg 'would be a text' 'write is_slippery=false'
 train --verifier-arg digits={nested} | digits [[[[
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --env broken.py:Mine | broken.py:Mine division
