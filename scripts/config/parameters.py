@@ -108,7 +108,8 @@ class KeyValue(click.ParamType):
         if not equals or not key:
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         if literal in OF_PYTHON and not self.text:  # the text "False" is true
-            self.fail(f"{value!r} would be a text; write {key}={OF_PYTHON[literal]}, or '{key}=\"{literal}\"'", param, ctx)
+            meant = f"{key}={OF_PYTHON[literal]}, or '{key}=\"{literal}\"'"
+            self.fail(f"{value!r} would be a text; write {meant}", param, ctx)
         try:
             parsed = json.loads(literal)
         except (ValueError, RecursionError):  # also a number of too many digits

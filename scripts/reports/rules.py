@@ -40,8 +40,9 @@ SOMETIMES_SOLVED = (
 NEAR_START = "hold the policy near its start (a larger --kl-coef, such as 0.05)"
 SLOWER = (
     f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "
-    "RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every keeps RUN/best"
+    "--eval-every keeps RUN/best; of text, RUN/checkpoint-000000 is a --model with what the warm start learned"
 )
+FOR_CONTROL = "for control, another agent or --env-arg"
 LINT = "rlenv verifiers lint NAME attacks it"
 
 
@@ -101,8 +102,7 @@ def rule(metrics: tuple[str, ...], fix: str, severity: Severity = "warning") -> 
     metrics=(REWARD, "rollout/reward_std", EQUAL, SUCCESS, ENTROPY),
     fix="judge two different answers to one prompt (rlenv verifiers show NAME): if they earn the same, the reward does "
     f"not read the answer; mend it ({LINT}). If not, each problem is always or never solved: {SOMETIMES_SOLVED}, a "
-    "longer warm start (--sft-steps), more tries per prompt (--group-size), or a reward with parts; for control, "
-    "another agent or --env-arg",
+    f"longer warm start (--sft-steps), more tries per prompt (--group-size), or a reward with parts; {FOR_CONTROL}",
     severity="error",
 )
 def no_signal(run: History) -> bool:
@@ -192,7 +192,8 @@ def hard_start(run: History) -> bool:
 @rule(
     metrics=(EQUAL, "rollout/reward_std", REWARD, SUCCESS),
     fix=f"pose {SOMETIMES_SOLVED}: harder ones if all are solved, else easier ones; or use more tries per prompt "
-    "(--group-size), a reward with parts, or sample more widely (--temperature 1, a shorter warm start)",
+    "(--group-size), a reward with parts, or sample more widely (--temperature 1, a shorter warm start); "
+    f"{FOR_CONTROL}",
 )
 def equal_groups(run: History) -> bool:
     """Rewards that are compared are equal, so nearly nothing is learned."""
@@ -242,7 +243,8 @@ def cut_off(run: History) -> bool:
 @rule(
     metrics=("rollout/failed_frac", "rollout/timeout_frac", "rollout/error_frac", "rollout/not_applicable_frac"),
     fix="read the reason (rlenv verifiers lint NAME --problems FILE): mend the rows without a reference that can be "
-    "read, or the verifier. Of timeouts: raise --verifier-timeout, use more --verifier-workers",
+    "read, or the verifier. Of timeouts: raise --verifier-timeout, use more --verifier-workers. For control, mend the "
+    "environment: it pays what is not finite",
 )
 def verdicts_fail(run: History) -> bool:
     """The verifier fails, and the episodes on which it fails teach nothing."""
