@@ -310,7 +310,8 @@ def check_spaces(
 def form_of(space: gym.Space) -> tuple[Any, ...]:
     """Return the parts of a space by which it fits a policy; contexts may be longer, and bounds others."""
     if isinstance(space, gym.spaces.Dict):
-        return gym.spaces.Dict, sorted(space)
+        of_text = space.keys() == {"tokens", "length"}
+        return gym.spaces.Dict, sorted((name, () if of_text else form_of(part)) for name, part in space.items())
     return type(space), space.shape, np.asarray(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
 
 

@@ -348,7 +348,10 @@ ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.on
 OTHERS = [
     (lambda: agents.as_vec_env(Somebody()), ("as_vec_env takes a gymnasium VectorEnv", "Somebody", "DummyVecEnv")),
     (partial(evaluated_elsewhere, (IMAGE, MANY), (IMAGE, SWAPPED)), ("[3 2]", "is not that of the policy")),
-    (partial(evaluated_elsewhere, (PAIR,), (spaces.Dict({"a": IMAGE, "c": TWO}),)), ("'c'", "not that of the policy")),
+    *(
+        (partial(evaluated_elsewhere, (PAIR,), (spaces.Dict(other),)), (said, "not that of the policy"))
+        for other, said in (({"a": IMAGE, "c": TWO}, "'c'"), ({"a": FREE, "b": TWO}, "(1,)"))
+    ),
     (lambda: pole(Reinforce).evaluate("CartPole-v1", 1, seed=-1), ("seed must be", "at least 0", "-1")),
     (learns_in_advantages, ("Odd.advantages", "gradient", "surrogate or loss")),
     (lambda: answering(advantages=lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
