@@ -211,7 +211,7 @@ class Agent(Loop):
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Adam over the policy's parameters."""
+        """Adam over the policy's parameters; the agent sets its learning rate before each step."""
         return self.policy_optimizer.adam
 
     def get_env(self) -> VecEnv | None:

@@ -1,27 +1,28 @@
 """Modules that an algorithm learns beside the policy: attributes of the agent, such as a value head.
 
 They are trained by the policy's optimizer, unless an optimizer among the attributes holds their parameters, and they
-are saved, as frozen ones are. `setup` is where an algorithm makes them.
+are saved, as frozen ones, optimizers and their schedulers are. `setup` is where an algorithm makes them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from rlenv._settings import declared_by
 
 from .. import processes
 
 
-def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:
-    """Return the modules and optimizers among an agent's attributes by name, a parameter as a module around it.
+def learned_by(agent: Any) -> dict[str, nn.Module | Optimizer | LRScheduler]:
+    """Return modules, optimizers and schedulers among an agent's attributes by name, a parameter as a module around it.
 
     Parts of the policy, and modules around the whole of it, such as a compiled one, are left out.
     """
-    found: dict[str, nn.Module | torch.optim.Optimizer] = {}
+    found: dict[str, nn.Module | Optimizer | LRScheduler] = {}
     of_policy = set(map(id, agent.policy.parameters()))
     for name, value in vars(agent).items():
         if name in ("policy", "env") or name in declared_by(type(agent)):
@@ -31,7 +32,7 @@ def learned_by(agent: Any) -> dict[str, nn.Module | torch.optim.Optimizer]:
             parameters = set(map(id, module.parameters()))
             if not parameters or parameters - of_policy:
                 found[name] = module
-        elif isinstance(module, torch.optim.Optimizer):
+        elif isinstance(module, (Optimizer, LRScheduler)):
             found[name] = module
     return found
 
@@ -50,7 +51,7 @@ def train_too(agent: Any) -> None:
             "modules that setup makes are attributes of the agent"
         )
     found = learned_by(agent).values()
-    others = [one for one in found if isinstance(one, torch.optim.Optimizer)]
+    others = [one for one in found if isinstance(one, Optimizer)]
     if others and processes.size() > 1:
         raise ValueError(
             f"{type(agent).__name__} has another optimizer, whose gradients {processes.size()} processes do not "

@@ -216,13 +216,20 @@ class Loop(Algorithm):
         """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
 
         Raises:
-            ValueError: naming the missing part.
+            ValueError: naming the missing part, gradients included, or a scheduler that has no effect.
             TypeError: for an agent whose constructor does not call the parent's.
         """
         if not self._is_made:
             raise TypeError(f"the __init__ or __post_init__ of {type(self).__name__} does not call that of super()")
         if isinstance(self.env, MissingEnv):
             self.env.reset()
+        if not torch.is_grad_enabled():
+            raise ValueError("training needs gradients: call learn or updates outside of no_grad and inference_mode")
+        if "step" in vars(self.policy_optimizer.adam):  # wrapped by a scheduler of torch
+            raise ValueError(
+                "a torch scheduler of the agent's optimizer has no effect, since learning_rate and lr_schedule set the "
+                "rate of every step; pass learning_rate=..., a function of the remaining progress (1 to 0)"
+            )
         if self.needs_teacher and not self.teaches_itself and self.anchor.reference is None:
             raise ValueError(
                 f"{type(self).__name__} has no teacher: pass teacher=... (--teacher), the run folder, checkpoint, "

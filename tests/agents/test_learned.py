@@ -34,6 +34,7 @@ class Predictor(Reinforce):
         self.offset = nn.Parameter(torch.zeros(()))
         if self.own_optimizer:
             self.adam = torch.optim.Adam([*self.head.parameters(), self.offset], lr=0.1)
+            self.schedule = torch.optim.lr_scheduler.LambdaLR(self.adam, lambda step: 1 - 0.01 * step)
 
     def loss(self, batch):
         loss, figures = super().loss(batch)
@@ -46,6 +47,7 @@ class Predictor(Reinforce):
         if self.own_optimizer:
             self.adam.step()
             self.adam.zero_grad()
+            self.schedule.step()
         return figures
 
 
@@ -134,6 +136,9 @@ def test_first_weights_come_from_the_seed_and_learned_ones_stay_in_another_envir
     assert all(map(torch.equal, heads(one), learned))
     one.learn(total_episodes=4, reset_num_timesteps=False)
     assert not any(map(torch.equal, heads(one), learned))
+    scheduled = agent_of(OwnOptimizer)
+    scheduled.set_env("CartPole-v1")
+    assert scheduled.learn(total_episodes=4).adam.param_groups[0]["lr"] == pytest.approx(0.099)
 
 
 def test_learned_weights_stay_when_another_environment_is_refused(monkeypatch):

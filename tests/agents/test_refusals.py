@@ -320,6 +320,12 @@ def forgetful(self, *args, **settings):
     """Stand in for a constructor, and forget that of the parent."""
 
 
+def scheduled_by_torch():
+    agent = pole()
+    torch.optim.lr_scheduler.StepLR(agent.optimizer, 1)
+    agent.learn(8)
+
+
 def learns_in_advantages():
     def setup(agent, env, group_size):
         agent.log_temperature = Parameter(torch.zeros(()))
@@ -399,6 +405,9 @@ OTHERS = [
     (lambda: pole().set_env("Acrobot-v1"), ("set_env", "observation space")),
     (lambda: pole().set_random_seed(-1), ("seed", "whole number")),
     (partial(pole, Distillation, teacher="nowhere"), ("'nowhere' is neither a run folder", "'control'")),
+    (lambda: torch.no_grad()(pole().learn)(8), ("needs gradients", "no_grad")),
+    (scheduled_by_torch, ("scheduler", "no effect", "learning_rate=...")),
+    (lambda: answering(extras=("values",)), ("Odd.extras names 'values'", "allowed: score_norms")),
     (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
     (partial(pole, SDPO), ("reads text", "ControlPolicy", "rloo")),
     (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
