@@ -135,7 +135,9 @@ class Setting:
             return check_choice(self.name, value, self.one_of)
         if self.kind == "bool":
             return check_flag(self.name, value)
-        if self.kind in ("text", "other") or (self.kind == "schedule" and callable(value) and not self.starts):
+        if self.kind == "other":
+            return self._typed(value)
+        if self.kind == "text" or (self.kind == "schedule" and callable(value) and not self.starts):
             return value
         low, high, above, below = self.bounds
         if self.kind == "int":
@@ -153,6 +155,14 @@ class Setting:
         if self.optional and not text.strip():
             raise ValueError(f"{self.name} must be a text, got {in_one_line(text)}; omit it for none")
         return text
+
+    def _typed(self, value: Any) -> Any:
+        """Return a list as a tuple, and a text as a path, if the type has only these: JSON, of checkpoints, has not."""
+        types = {get_origin(each) or each for each in alternatives(self.hint)}
+        for written, meant in ((list, tuple), (str, Path)):
+            if isinstance(value, written) and meant in types and written not in types:
+                return meant(value)
+        return value
 
     def _table(self, value: Any) -> dict[str, Any]:
         try:

@@ -249,6 +249,8 @@ def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Set
     new = Setting(name=name, **facts) if parent is None else replace(parent, **facts)
     if default is MISSING or (default is None and not new.optional):
         raise TypeError(f"{where} has no default: write setting(default=...), or {new.type} | None = None")
+    if type(default).__hash__ is None:
+        raise TypeError(f"{where}: all agents would share its default {default!r}; write a tuple, or None")
     try:
         for each in () if narrows or new.checked_by else new.by_kind.values() or (default,):
             new.check(each)

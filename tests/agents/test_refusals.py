@@ -256,6 +256,7 @@ MEANT = [  # policy, environment, settings; what is named
 ]
 DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
     ("float", {"default": None}, ("no default", "setting(default=...)", "float | None")),
+    ("list", {"default": [2]}, ("share its default [2]", "a tuple")),
     ("float", {"default": 2, "low": 0, "high": 1}, ("default is wrong", "finite number", "2")),
 ]
 WRONG_TYPES = [

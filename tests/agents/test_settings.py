@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -68,6 +69,8 @@ class Tilted(GRPO):
     where: Literal["here", "there"] | None = setting(default=None, help="Nothing.", saved=False)
     gamma: OrDefault[float] = setting(default=None, by_kind={"control": 0.5})
     clip_range: Scheduled = 0.1
+    sizes: tuple[int, int] = (1, 2)
+    folder: Path | None = None
 
     def advantages(self, rollout):
         return self.tilt * super().advantages(rollout)
@@ -76,18 +79,26 @@ class Tilted(GRPO):
 def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
     shown = keywords(Tilted)
     assert shown["tilt"].default == 0.5
-    assert [field.name for field in fields(Tilted)][-2:] == ["tilt", "where"]
+    assert [field.name for field in fields(Tilted)][-4:] == ["tilt", "where", "sizes", "folder"]
     assert "    tilt: Of the advantages. A test's. Allowed: above 0 and at most 1. Default: 0.5.\n" in Tilted.__doc__
     assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
     make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
     for wrong in ({"tilt": 2}, {"where": "her"}):
         refusal(partial(make, **wrong), *wrong)
-    agent = make(tilt=np.float32(0.25), where="there", seed=np.int64(3), learning_rate=np.float32(0.5))
+    agent = make(
+        sizes=[3, 4],
+        folder="here",
+        tilt=np.float32(0.25),
+        where="there",
+        seed=np.int64(3),
+        learning_rate=np.float32(0.5),
+    )
     assert (agent.settings["tilt"], agent.learning_rate, agent.where) == (0.25, 0.5, "there")
     assert "where" not in agent.settings and (agent.gamma, agent.clip_range) == (0.5, 0.1)
     agent.save(tmp_path / "agent")
     again = Tilted.load(tmp_path / "agent", device="cpu")
     assert (again.tilt, again.where, again.settings) == (0.25, None, agent.settings)
+    assert (again.sizes, again.folder) == ((3, 4), Path("here"))
     assert Tilted.load(tmp_path / "agent", tilt=1, device="cpu").tilt == 1.0
 
 
