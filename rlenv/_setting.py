@@ -159,10 +159,9 @@ class Setting:
     def _typed(self, value: Any) -> Any:
         """Return a list as a tuple, and a text as a path, if the type has only these: JSON, of checkpoints, has not."""
         types = {get_origin(each) or each for each in alternatives(self.hint)}
-        for written, meant in ((list, tuple), (str, Path)):
-            if isinstance(value, written) and meant in types and written not in types:
-                return meant(value)
-        return value
+        if isinstance(value, list) and tuple in types and list not in types:
+            return tuple(value)
+        return Path(value) if isinstance(value, str) and Path in types and str not in types else value
 
     def _table(self, value: Any) -> dict[str, Any]:
         try:
