@@ -56,7 +56,8 @@ class FromVecEnv(InfosOfAnyKind):
         for slot, info in enumerate(told):
             rest = {key: value for key, value in info.items() if key not in END_KEYS}
             if dones[slot]:
-                rest = {"final_obs": info["terminal_observation"], "final_info": rest}
+                seen = {"final_obs": info["terminal_observation"]} if "terminal_observation" in info else {}
+                rest = {**seen, "final_info": rest}
             infos = self._add_info(infos, rest, slot)
         return obs, rewards, dones & ~truncated, truncated, self._started(dones, infos)
 

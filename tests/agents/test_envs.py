@@ -173,6 +173,21 @@ def test_a_method_that_somebody_put_into_an_object_stays_there():
     assert envs.step(np.zeros(1, np.int64))[1].tolist() == [7.0] and env.step is own
 
 
+class Forgetful(DummyVecEnv):
+    """Does not say what an episode saw last, as the `VecEnv`s of some libraries."""
+
+    def step_wait(self):
+        *seen, infos = super().step_wait()
+        return *seen, [{key: info[key] for key in info if key != "terminal_observation"} for info in infos]
+
+
+def test_the_last_observation_is_asked_for_only_where_an_episode_was_cut_off():
+    over, cut = ((SEEN, 1.0, end, not end, {}) for end in (True, False))
+    one, other = (PPO("MlpPolicy", Forgetful([partial(Somebody, then=then)]), **SMALL) for then in (over, cut))
+    assert one.learn(total_episodes=4).last_metrics["rollout/ep_rew_mean"] == 1.0
+    refusal(lambda: other.learn(total_episodes=4), "has no final_obs", "cut off")
+
+
 # Environments of ours are environments to stable-baselines3.
 
 
