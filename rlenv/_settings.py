@@ -249,6 +249,9 @@ def _setting_of(cls: type, name: str, value: Any, parent: Setting | None) -> Set
     new = Setting(name=name, **facts) if parent is None else replace(parent, **facts)
     if default is MISSING or (default is None and not new.optional):
         raise TypeError(f"{where} has no default: write setting(default=...), or {new.type} | None = None")
+    others = {each for each in alternatives(hint) if get_origin(each) is not Literal} - {type(None)}
+    if names and others and new.checked_by is None:
+        raise TypeError(f"{where}: names beside another type need checked_by=..., a function that returns what is kept")
     if type(default).__hash__ is None:
         raise TypeError(f"{where}: all agents would share its default {default!r}; write a tuple, or None")
     try:

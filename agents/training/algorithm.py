@@ -126,6 +126,8 @@ class Algorithm(AgentSettings):
 
     def prepare(self: Any, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        if not len(rollout):
+            raise ValueError(f"{type(self).__name__}.prepare got no episode; keep one or more for super().prepare")
         rollout = with_extras(self, rollout)
         steps, more = rollout.learnable, {}
         if self.uses_critic:

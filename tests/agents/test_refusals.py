@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -256,6 +257,7 @@ MEANT = [  # policy, environment, settings; what is named
 ]
 DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
     ("float", {"default": None}, ("no default", "setting(default=...)", "float | None")),
+    (float | Literal["auto"], {"default": "auto"}, ("names beside another type", "checked_by=...")),
     ("list", {"default": [2]}, ("share its default [2]", "a tuple")),
     ("float", {"default": 2, "low": 0, "high": 1}, ("default is wrong", "finite number", "2")),
 ]
@@ -314,7 +316,11 @@ def uncounted(agent, callback):
 
 
 def keeping_none(agent, rollout):
-    return Reinforce.prepare(agent, rollout.select(slice(0)))
+    return super(type(agent), agent).prepare(rollout.select(slice(0)))
+
+
+def emptied(agent, rollout):
+    return Reinforce.prepare(agent, rollout).select(slice(0))
 
 
 def forgetful(self, *args, **settings):
@@ -366,7 +372,11 @@ OTHERS = [
     (lambda: answering(weights=lambda agent, mask: 1 / len(mask)), ("Odd.weights returns float", "[N, T]")),
     (lambda: answering(surrogate=noting_of_episodes), ("'train/h'", "(8,)", "[N, T] = (8, ")),
     (lambda: answering(prepare=lambda _, rollout: rollout), ("Odd.prepare returns <Rollout", "prepare(rollout)")),
-    (lambda: answering(prepare=keeping_none), ("Odd.prepare returns <Batch of 0 episodes", "one episode or more")),
+    *(
+        (lambda cls=cls: answering(cls, prepare=keeping_none), ("Odd.prepare got no episode", "one or more"))
+        for cls in (Reinforce, GRPO, PPO)
+    ),
+    (lambda: answering(prepare=emptied), ("Odd.prepare returns <Batch of 0 episodes", "one episode or more")),
     (lambda: answering(batches=lambda agent, batch: iter(())), ("Odd.batches", "no batch")),
     (lambda: answering(collect_rollout=uncounted), ("Odd.collect_rollout", "num_episodes stays 0", "super()")),
     (lambda: answering(PPO, critic_loss=lambda _, values, batch: values.mean()), ("Odd.critic_loss returns ()",)),
