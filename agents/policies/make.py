@@ -133,5 +133,6 @@ def make_policy(
         made: Policy = KINDS[kind](observation_space, action_space, spec, **kwargs)
     except TypeError as error:
         name = repr(spec) if isinstance(spec, (str, Path)) else type(spec).__name__  # a model's repr has many lines
-        raise ValueError(f"policy {name}: {error}") from error
+        given = ", ".join(f"{argument}={value!r:.40}" for argument, value in kwargs.items())
+        raise ValueError(f"policy {name}{' with ' * bool(given)}{given}: {error}") from error
     return made

@@ -250,6 +250,7 @@ MEANT = [  # policy, environment, settings; what is named
     ("MlpPolicy", "CartPole-v1", {"env_kwargs": {"colour": "red"}}, ("colour",)),
     ("MlpPolicy", gym.make("CartPole-v1"), {"env_kwargs": {"colour": "red"}}, ("env_kwargs={'colour': 'red'}", "id")),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, ("layers",)),
+    ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"net_arch": 64}}, ("'MlpPolicy' with net_arch=64",)),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"optimizer_kwargs": {"eps": 1}}}, ("optimizer_kwargs", "adam_eps")),
     ("MlpPolicy", gym.make("CartPole-v1"), {"num_envs": 4}, ("num_envs=4", "has 1")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
