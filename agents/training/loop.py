@@ -225,7 +225,7 @@ class Loop(Algorithm):
             self.env.reset()
         if not torch.is_grad_enabled():
             raise ValueError("training needs gradients: call learn or updates outside of no_grad and inference_mode")
-        if "step" in vars(self.policy_optimizer.adam):  # wrapped by a scheduler of torch
+        if hasattr(self.policy_optimizer.adam.step, "_wrapped_by_lr_sched"):  # by a scheduler of torch
             raise ValueError(
                 "a torch scheduler of the agent's optimizer has no effect, since learning_rate and lr_schedule set the "
                 "rate of every step; pass learning_rate=..., a function of the remaining progress (1 to 0)"
