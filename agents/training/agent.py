@@ -188,7 +188,8 @@ class Agent(Loop):
 
         Args:
             path: the argument of `save`, or a checkpoint that `read_checkpoint` has found whole.
-            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id. An id gets as
+                many slots, and groups of the same size, unless these are given.
             continue_env: whether the environment continues from its saved place (in its stream of problems, of its
                 random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
                 `group_size` and `seed` is given.

@@ -180,7 +180,7 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
     Args:
         saved: the checkpoint.
         env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
-            played. Another one has its own slots and groups.
+            played. An environment that is not given by its id has its own slots and groups.
         trust: whether names in the checkpoint may import modules; see `named_by_checkpoint`.
         settings: keyword arguments that replace saved ones.
 
@@ -200,7 +200,8 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
             arguments["env_kwargs"]["tokenizer"] = own
     else:
         env = _missing_env(saved) if env is None else env
-        arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
+        of_env = {} if isinstance(env, str) else {"num_envs": None, "group_size": None}
+        arguments = {**kept, **of_env, "env": env, **settings}
         if own and takes_tokenizer(env):
             arguments["env_kwargs"] = {"tokenizer": own, **(settings.get("env_kwargs") or {})}
     return arguments

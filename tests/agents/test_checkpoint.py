@@ -105,10 +105,11 @@ def test_a_policy_that_load_would_make_of_another_class_is_named(tmp_path):
 
 
 def test_an_agent_whose_environment_was_made_with_objects_is_loaded_without_it_or_with_another(tmp_path):
-    text(verifier=reward).save(tmp_path / "agent")
+    env_kwargs = {"verifier": reward, **LISTED}
+    Reinforce("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, **SMALL).save(tmp_path / "agent")
     assert load(tmp_path / "agent").get_env() is None
-    again = load(tmp_path / "agent", env="TextGen-v0", env_kwargs={"verifier": reward, **LISTED})
-    assert again.env.task.verifier.function is reward
+    again = load(tmp_path / "agent", env="TextGen-v0", env_kwargs=env_kwargs)
+    assert again.env.task.verifier.function is reward and (again.num_envs, again.group_size) == (4, 2)
 
 
 def test_the_reference_is_left_where_nobody_pays_for_it_and_noticed_if_it_was_changed(tmp_path):
