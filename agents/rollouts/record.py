@@ -134,7 +134,7 @@ class Record:
     def _keep(self, kept: Any, numbers: np.ndarray, obs: Any, rows: np.ndarray) -> Any:
         """Write rows of observations into the rows of their episodes; return all rows [N, ...], zeros for the rest."""
         index, source = to_device(numbers, self.device), to_device(rows, self.device)
-        seen: Any = map_obs(lambda x: to_single(to_device(x, self.device)[source]), obs)
+        seen: Any = map_obs(lambda x: to_single(to_device(x, self.device))[source], obs)
         if kept is None:
             kept = map_obs(lambda x: x.new_zeros(self.num_episodes, *x.shape[1:]), seen)
         map_many(lambda pair: pair[0].index_copy_(0, index, pair[1]), [kept, seen])
