@@ -14,4 +14,4 @@ from rlenv._settings import setting
 KL_IN: Any = setting(
     default="loss", more="In the reward, it would change what rewards are divided by or compared with."
 )
-KL_ESTIMATOR: Any = setting(default="k2", more="k1 has no gradient in the loss.")
+KL_ESTIMATOR: Any = setting(default="k2")

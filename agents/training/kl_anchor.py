@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -76,6 +77,15 @@ class Anchor:
         """Keep a frozen copy of this policy as the reference, if there is none yet and one is needed."""
         if (self.settings.kl_coef or self.is_teacher) and self.reference is None:
             self.reference = frozen_from(policy, self.copy_of)
+
+    def warn_if_ignored(self) -> None:
+        """Warn of a penalty without an expected gradient (`estimators/kl.py`); it points to the caller of `learn`."""
+        if self.is_in_loss and self.settings.kl_estimator == "k1" and self.settings.kl_ratio != "differentiated":
+            warnings.warn(
+                "kl_estimator='k1' in the loss has no expected gradient, so the policy is not held near the reference; "
+                "set kl_estimator='k2' or 'exact', or kl_in='reward'",
+                stacklevel=4,
+            )
 
     def check_kept(self) -> None:
         """Check that there is a reference, if the settings need one, once training has begun.

@@ -361,6 +361,7 @@ class Loop(Algorithm):
         self._configure_logger(tb_log_name, reset_num_timesteps)
         train_too(self)
         self.anchor.freeze_reference(self.policy)
+        self.anchor.warn_if_ignored()
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 
     def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:

@@ -166,7 +166,10 @@ class AgentSettings(WithSettings):
         more="In the formulas: β; see `kl_anchor.Anchor`.",
     )
     kl_estimator: Literal["k1", "k2", "k3", "exact"] = setting(
-        default="k1", help="How the KL is estimated.", commands=TRAIN
+        default="k1",
+        help="How the KL is estimated.",
+        commands=TRAIN,
+        more="k1 has no expected gradient in the loss.",
     )
     kl_in: Literal["reward", "loss"] = setting(
         default="reward", help="What the KL penalty is added to.", commands=TRAIN

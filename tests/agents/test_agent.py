@@ -69,6 +69,14 @@ def test_an_update_that_is_not_finite_is_skipped_counted_and_forgotten(what):
     refusal(lambda: agent.learn(10**6), f"{MAX_SKIPPED} updates in a row had non-finite {what}", kind=DivergedError)
 
 
+def test_an_anchor_without_an_expected_gradient_is_a_warning_unless_its_ratio_is_differentiated():
+    agent = pole(kl_coef=0.1, kl_in="loss")
+    with pytest.warns(match="kl_estimator='k1' in the loss has no expected gradient.*'k2'"):
+        agent.learn(1)
+    agent.kl_ratio = "differentiated"
+    agent.learn(1)
+
+
 def test_an_update_of_many_bad_steps_counts_once():
     agent = pole(PPO, episodes_per_update=8)
     steps = agent.num_epochs * agent.num_minibatches
@@ -116,8 +124,8 @@ def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, rewa
 
 LATER = {  # each has an effect beside the others
     "rate": {"learning_rate": 1e-4, "lr_schedule": "cosine", "warmup_updates": 9, "adam_beta1": 0.1},
-    "step": {"max_grad_norm": 1e-3, "weight_decay": 5.0, "adam_eps": 1.0},
-    "loss": {"gamma": 0.5, "kl_coef": 3.0, "kl_in": "loss", "ent_coef": 0.7, "episodes_per_update": 4},
+    "step": {"max_grad_norm": 1e-3, "weight_decay": 5.0, "adam_eps": 1.0, "gamma": 0.5},
+    "loss": {"kl_coef": 3.0, "kl_in": "loss", "kl_estimator": "k2", "ent_coef": 0.7, "episodes_per_update": 4},
 }
 
 
