@@ -161,6 +161,8 @@ class Setting:
         types = {get_origin(each) or each for each in alternatives(self.hint)}
         if isinstance(value, list) and tuple in types and list not in types:
             return tuple(value)
+        if types <= {tuple, type(None)} and not isinstance(value, tuple):
+            raise ValueError(f"{self.name} must be a list, such as [1, 2], or a tuple, got {in_one_line(value)}")
         return Path(value) if isinstance(value, str) and Path in types and str not in types else value
 
     def _table(self, value: Any) -> dict[str, Any]:

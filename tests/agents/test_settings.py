@@ -83,7 +83,7 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
     assert "    tilt: Of the advantages. A test's. Allowed: above 0 and at most 1. Default: 0.5.\n" in Tilted.__doc__
     assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
     make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
-    for wrong in ({"tilt": 2}, {"where": "her"}):
+    for wrong in ({"tilt": 2}, {"where": "her"}, {"sizes": "1,2"}):
         refusal(partial(make, **wrong), *wrong)
     agent = make(
         sizes=[3, 4],
