@@ -53,6 +53,8 @@ def find_spec(env_id: str) -> EnvSpec:
             allowed = "allowed: a class derived from gymnasium.Env, or an id that its module registers"
             raise ValueError(f"{env_id!r} is {is_a}; {allowed}") from error
         hint = f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
+        if env_id.endswith(".py"):
+            hint = f"; name the class in the file, as in '{env_id}:{Path(env_id).stem.title()}'"
         elsewhere = isinstance(error, (gym.error.NameNotFound, gym.error.NamespaceNotFound)) and not module
         said = first_line(error).rstrip(".") + hint * elsewhere
         raise ValueError(f"unknown environment {env_id!r}: {said}") from error

@@ -408,6 +408,7 @@ OTHERS = [
     (partial(evaluate_choices, None, None, ("kl",)), ("exact KL", "k1, k2 or k3")),
     (fewer_copies, ("master weights do not fit", "16 bits")),
     (lambda: step_limit(Somebody(), None), ("pass max_steps",)),
+    (lambda: find_spec("maze.py"), ("'maze.py'", "name the class in the file, as in 'maze.py:Maze'")),
     (lambda: find_spec("TextGn-v0"), ("'TextGn-v0'", "rlenv:TextGn-v0", "import rlenv")),
     (lambda: Onlooker(pole(env="Pendulum-v1").policy, "cpu").look(SEEN), ("actions in Box", "supported: Discrete")),
     (lambda: replayed(pole()), ("replay plays the prompts", "CartPole", "use an environment of text")),
