@@ -39,6 +39,11 @@ def name(folder, **facts):
     seal(folder / "checkpoint")
 
 
+def test_a_wrong_name_is_said_before_work_on_the_others(own):
+    assert "'nowhere' is not a run folder" in inprocess.error_of(run("evaluate", own, "nowhere", *SAMPLED))
+    assert not (own / "evaluations").exists()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a run folder with an untrained policy on two levels of sums."""
