@@ -13,7 +13,7 @@ from ..estimators import kl, losses
 from ..estimators.returns import return_to_go
 from ..rollout import CLIPPED, Batch, Rollout
 from ..settings import absent
-from .extras import with_extras
+from .extras import evaluated, with_extras
 from .metrics import Reduce
 from .settings import AgentSettings
 from .state import Stateful
@@ -185,13 +185,10 @@ class Algorithm(AgentSettings):
         if "reply_weights" in batch.extras:
             from ..language.replies import with_reply_loss  # of text alone
 
-            evaluated, reply_loss = with_reply_loss(self, batch, tuple(want))
+            found, reply_loss = with_reply_loss(self, batch, tuple(want))
         else:
-            evaluated = self.policy.evaluate(batch, tuple(want), anchor.reference)
-        if missing := set(want).difference(evaluated if isinstance(evaluated, dict) else ()):
-            name = f"{type(self.policy).__name__}.evaluate"
-            raise ValueError(f"{name} returns no {', '.join(sorted(missing))}; return all that `want` names, in a dict")
-        log_probs = evaluated["log_probs"].where(batch.learnable, 0)
+            found = evaluated(self.policy, batch, tuple(want), anchor.reference)
+        log_probs = found["log_probs"].where(batch.learnable, 0)
         batch.noted()  # forgets what an earlier pass noted
         surrogate = self.surrogate(log_probs, batch)
         check_per_step(self, "surrogate", surrogate, log_probs)
@@ -200,9 +197,9 @@ class Algorithm(AgentSettings):
         factor, kept = correction(self, log_probs.detach(), batch)
         terms = surrogate if factor is None else factor * surrogate
         if self.ent_coef:
-            terms = terms + self.ent_coef * evaluated["entropy"]
+            terms = terms + self.ent_coef * found["entropy"]
         if anchor.is_in_loss:
-            terms = terms - anchor.loss_term(self.policy, batch, log_probs, evaluated)
+            terms = terms - anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * terms)
         if self.actor_waits:
             loss = torch.zeros_like(loss)

@@ -14,13 +14,36 @@ import torch
 
 from .. import processes
 from ..fsdp import gather_weights, passes, release_weights
+from ..policies.choosing import LOG_PROBS, Evaluated, Want
 from ..rollout import Rollout, RolloutT
 
 PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent and some episodes, [N, T]
-    "score_norms": lambda agent, part: agent.policy.evaluate(part, ("score_norms",))["score_norms"],
-    "teacher_log_probs": lambda agent, part: agent.anchor.reference.evaluate(part.as_taught)["log_probs"],
-    "teacher_kl": lambda agent, part: agent.policy.evaluate(part, ("kl",), agent.anchor.reference)["kl"],
+    "score_norms": lambda agent, part: evaluated(agent.policy, part, ("score_norms",))["score_norms"],
+    "teacher_log_probs": lambda agent, part: evaluated(_teacher(agent), part.as_taught, LOG_PROBS)["log_probs"],
+    "teacher_kl": lambda agent, part: evaluated(agent.policy, part, ("kl",), _teacher(agent))["kl"],
 }
+
+
+def evaluated(policy: Any, rollout: Rollout, want: Want, reference: Any = None) -> Evaluated:
+    """Return what `Policy.evaluate` does.
+
+    Raises:
+        ValueError: for a policy that leaves out what is wanted.
+    """
+    found = policy.evaluate(rollout, want, reference)
+    if missing := set(want).difference(found if isinstance(found, dict) else ()):
+        name = f"{type(policy).__name__}.evaluate"
+        raise ValueError(f"{name} returns no {', '.join(sorted(missing))}; return all that `want` names, in a dict")
+    return found
+
+
+def _teacher(agent: Any) -> Any:
+    if agent.anchor.reference is None:
+        name = f"{type(agent).__name__}.extras"
+        raise ValueError(
+            f"{name} names what a teacher makes: set kl_coef above 0, or derive the class from Distillation"
+        )
+    return agent.anchor.reference
 
 
 def check_extras(agent: Any) -> None:

@@ -420,6 +420,8 @@ OTHERS = [
     (partial(pole, Distillation, teacher="nowhere"), ("'nowhere' is neither a run folder", "'control'")),
     (lambda: torch.no_grad()(pole().learn)(8), ("needs gradients", "no_grad")),
     (scheduled_by_torch, ("scheduler", "no effect", "learning_rate=...")),
+    (lambda: answering(extras=("teacher_kl",)), ("Odd.extras names what a teacher makes", "kl_coef")),
+    (lambda: acting("evaluate", lambda _: {}, ReinforceBaseline, baseline="optimal-token"), ("no score_norms", "want")),
     (lambda: answering(extras=("values",)), ("Odd.extras names 'values'", "allowed: score_norms")),
     (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
     (partial(pole, SDPO), ("reads text", "ControlPolicy", "rloo")),
