@@ -214,6 +214,8 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
     assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True, False]
+    write_report(tmp_path, CompareConfig(env_id="FrozenLake-v1", episodes=1, report=False), ["ppo"], results[-1:], [])
+    assert "| ppo | 1 | 0.900 |" in (tmp_path / "report.md").read_text(encoding="utf-8"), "0.9 and 0.94 differ"
 
 
 def test_a_problem_that_is_asked_many_times_is_one_for_the_interval_of_a_difference():
