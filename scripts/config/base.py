@@ -91,6 +91,12 @@ class Config(_Chosen, WithSettings):
             raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
         super()._check_together()
 
+    def __eq__(self, other: object) -> bool:
+        names = declared_by(type(self))
+        return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]  # its values may be set
+
     def __repr__(self) -> str:
         values = self._unusual({name: getattr(self, name) for name in declared_by(type(self))})
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
