@@ -267,7 +267,10 @@ class Agent(Loop):
             self.moment = None
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
+        """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer".
+
+        So are states of the algorithm's own modules and optimizers, under the names of the attributes.
+        """
         from . import loading
 
         return loading.parameters_of(self)

@@ -33,7 +33,7 @@ from ..rollouts.envs import (
 )
 from ..settings import is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
-from .learned import train_too
+from .learned import learned_by, train_too
 from .settings import AgentSettings
 from .state import COUNTERS, Attributes, own_parts_of, parts_of
 
@@ -248,7 +248,8 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
 def parameters_of(agent: Any) -> dict[str, dict[str, Any]]:
     """Return copies of the weights and of the optimizer's state; see `Agent.get_parameters`."""
     _check_whole(agent.policy, "get_parameters")
-    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict()})
+    own = {name: part.state_dict() for name, part in learned_by(agent).items()}
+    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict(), **own})
 
 
 def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
@@ -260,20 +261,24 @@ def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_matc
         if saved.policy.kind != agent.policy.kind:
             kinds = f"of kind {saved.policy.kind!r}, not a {agent.policy.kind!r}"
             raise ValueError(f"{str(path)!r} holds a policy {kinds}")
-        given = {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
-    known = {POLICY, OPTIMIZER}
-    if given.keys() - known or (exact_match and given.keys() != known):
+        state = saved.training()
+        given = {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: state["optimizer"]}
+        given |= {name.removeprefix("learned/"): state[name] for name in state if name.startswith("learned/")}
+    train_too(agent)  # those that a constructor made
+    parts = {OPTIMIZER: agent.policy_optimizer, **learned_by(agent)}
+    known = [POLICY, *parts]
+    if not set(known).issuperset(given) or (exact_match and len(given) < len(known)):
         raise ValueError(
-            f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
+            f"set_parameters takes {', '.join(map(repr, known))}, as get_parameters returns them, or some of them "
             f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
         )
     if POLICY in given:
         agent.policy.load_state_dict(_fitting(agent.policy, given[POLICY], exact_match), strict=False)
-    if OPTIMIZER in given:
+    for name in given.keys() & parts.keys():
         try:
-            agent.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+            parts[name].load_state_dict(copy.deepcopy(given[name]))
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
+            raise ValueError(f"set_parameters: {name!r} does not fit: {first_line(error)}") from error
 
 
 def _check_whole(policy: Policy, what: str) -> None:

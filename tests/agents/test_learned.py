@@ -101,6 +101,10 @@ def test_modules_go_on_as_without_a_break(cls, tmp_path):
     whole, first = agent_of(cls), agent_of(cls)
     whole.learn(total_episodes=16)
     first.learn(total_episodes=8).save(tmp_path)
+    by_name, from_folder = agent_of(cls), agent_of(cls)
+    by_name.set_parameters(first.get_parameters())
+    from_folder.set_parameters(tmp_path)
+    assert all(map(torch.equal, heads(by_name) + heads(from_folder), 2 * heads(first)))
     for again in (cls.load(tmp_path, device="cpu"), copy.deepcopy(first)):
         assert all(map(torch.equal, heads(again), heads(first)))
         again.learn(total_episodes=8, reset_num_timesteps=False)
