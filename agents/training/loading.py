@@ -248,8 +248,9 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
 def parameters_of(agent: Any) -> dict[str, dict[str, Any]]:
     """Return copies of the weights and of the optimizer's state; see `Agent.get_parameters`."""
     _check_whole(agent.policy, "get_parameters")
-    own = {name: part.state_dict() for name, part in learned_by(agent).items()}
-    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict(), **own})
+    parts = {OPTIMIZER: agent.policy_optimizer, **learned_by(agent)}
+    states = {name: part.state_dict() for name, part in parts.items()}
+    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), **states})
 
 
 def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
