@@ -77,7 +77,7 @@ class Form(WithSettings):
     stop_tokens: Converted[str | int | Sequence[str | int], tuple[str | int, ...]] = setting(
         default=(),
         help="A further token that ends an episode: its text, or its id.",
-        more="Beside those of the tokenizer, the chat template and the generation_config.json in its folder.",
+        more="Beside those of the tokenizer, the chat template and the model's configs in its folder.",
         flag="--stop-token",
     )
     stop_strings: Converted[str | Sequence[str], tuple[str, ...]] = setting(

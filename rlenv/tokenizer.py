@@ -16,7 +16,7 @@ from rlenv._checks import first_line
 from rlenv._json import read_table
 from rlenv.verifiers.conversation import shown
 
-GENERATION_CONFIG = "generation_config.json"
+CONFIGS = ("generation_config.json", "config.json")  # transformers ends answers by the first of them that is there
 _ABSENT_IS_FINE = {
     f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
 }
@@ -159,13 +159,13 @@ def stop_token_ids(
 
     Args:
         tokenizer: its end-of-sequence token comes first; where it was loaded from, there may be a
-            generation_config.json.
+            generation_config.json, or else a config.json.
         end_of_turn: the chat template's token after a message of the assistant, if any.
         asked: further tokens, as texts or ids.
 
     Raises:
-        ValueError: in one line, for a text that is not one token, an id outside the vocabulary, or a
-            generation_config.json that cannot be read.
+        ValueError: in one line, for a text that is not one token, an id outside the vocabulary, or one of
+            these files that cannot be read.
     """
     found = [tokenizer.eos_token_id, end_of_turn, *_of_checkpoint(tokenizer.name_or_path)]
     known = [token for token in found if token is not None and token < vocabulary_size(tokenizer)]
@@ -174,9 +174,10 @@ def stop_token_ids(
 
 
 def _of_checkpoint(source: str) -> list[int]:
-    """Return the end tokens that a generation_config.json beside the tokenizer names."""
+    """Return the end tokens that a generation_config.json beside the tokenizer names, or without one, a config.json."""
     try:
-        path = cached_file(source, GENERATION_CONFIG, **_ABSENT_IS_FINE) if source else None
+        found = (cached_file(source, name, **_ABSENT_IS_FINE) for name in CONFIGS if source)
+        path = next(filter(None, found), None)
     except OSError:  # it was not loaded from a folder or model id
         path = None
     if path is None:

@@ -200,10 +200,11 @@ def test_stop_tokens_are_any_series_of_them(given):
 
 
 @pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])
-def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, named):
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+def test_the_configs_beside_the_tokenizer_add_their_end_tokens(tmp_path, file, named):
     character_tokenizer("abc").save_pretrained(tmp_path)
-    path = tmp_path / "generation_config.json"
-    path.write_text(json.dumps({"eos_token_id": named, "temperature": 0.1, "top_k": 5}))
+    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')  # of no effect beside a generation_config.json
+    (tmp_path / file).write_text(json.dumps({"eos_token_id": named, "temperature": 0.1, "top_k": 5}))
     expected = (1,) if named is None else (1, 3)  # tokens outside the vocabulary cannot be sampled
     assert exact(str(tmp_path)).encoding.stop_token_ids == expected
     assert exact(tmp_path, stop_tokens=["c", 3]).encoding.stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
