@@ -62,8 +62,9 @@ def without_folders(value: Any) -> Any:
 
 
 def short_name(spec: str) -> str:
-    """Return a name for a part of a folder's: my_agent.MyAgent for /path/my_agent.py:MyAgent."""
-    return "-".join(re.sub(r"[^\w.-]+", ".", _without_folders(name)) for name, _ in _members(spec)).replace(".py.", ".")
+    """Return a name for a part of a folder's: my_agent.MyAgent for /path/my_agent.py:MyAgent or <my_agent.MyAgent>."""
+    names = (re.sub(r"[^\w.-]+", ".", _without_folders(name)).strip(".") for name, _ in _members(spec))
+    return "-".join(names).replace(".py.", ".")
 
 
 def objects_in(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

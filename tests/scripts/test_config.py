@@ -17,6 +17,7 @@ import rlenv
 from rlenv import TrainConfig
 from rlenv._scripts.config.arguments import env_arguments
 from rlenv._scripts.config.base import Config
+from rlenv._scripts.config.names import short_name
 from rlenv._settings import declared_by
 from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.task import TextGenTask
@@ -103,6 +104,7 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     first = rlenv.train(TrainConfig(**few | own, log_dir=tmp_path / "run"))
     kept = json.loads((tmp_path / "run" / "config.json").read_text())
     assert kept["verifier"].endswith(".length>") and kept["agent"] == "rloo" and kept["problems"] == "<builtins.list>"
+    assert short_name(kept["verifier"]) == f"{__name__}.length", "a folder with a dot in front is hidden"
     assert first.result["eval"]["mean_reward"] >= 0
     assert "length" in error_of(run("train", "--resume", tmp_path / "run", "--episodes", 8))
     more = TrainConfig(resume=tmp_path / "run", episodes=8)
