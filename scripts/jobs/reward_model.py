@@ -46,31 +46,31 @@ def train_on_pairs(config: RewardModelConfig) -> tuple[Path, dict[str, Any], int
     model, tokenizer, train, held_out = _prepared(config)
     steps = config.steps if config.epochs is None else config.epochs * -(-len(train) // config.batch_size)
     rate = config.learning_rate or default_rate(model)
-    held = ExitStack()
-    run = RunFolder(choose(config.log_dir, config.overwrite, f"reward-model-{Path(config.pairs).stem}", held))
-    run.create(config.but(learning_rate=rate).flat(), config.overwrite, held)
-    before = preference_figures(model, held_out) if len(held_out) else None
-    started = time.perf_counter()
-    with held, Interrupt() as interrupt, progress_bar("reward model", steps) as show:
+    with ExitStack() as held:
+        run = RunFolder(choose(config.log_dir, config.overwrite, f"reward-model-{Path(config.pairs).stem}", held))
+        run.create(config.but(learning_rate=rate).flat(), config.overwrite, held)
+        before = preference_figures(model, held_out) if len(held_out) else None
+        started = time.perf_counter()
+        with Interrupt() as interrupt, progress_bar("reward model", steps) as show:
 
-        def on_step(step: int, loss: float) -> bool:
-            show(step + 1, f"loss {loss:.3f}")
-            return not interrupt.signal
+            def on_step(step: int, loss: float) -> bool:
+                show(step + 1, f"loss {loss:.3f}")
+                return not interrupt.signal
 
-        generator = torch.Generator().manual_seed(config.seed)
-        size, center = config.batch_size, config.center_coef
-        losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
-    seconds = time.perf_counter() - started
-    with new_folder(run.path / REWARD_MODEL) as folder:
-        save_reward_model(model, folder)
-        tokenizer.save_pretrained(folder)
-    after = preference_figures(model, held_out) if len(held_out) else None
-    result = {
-        "run_dir": str(run.path), "seed": config.seed, "steps": len(losses), "learning_rate": rate,
-        "pairs": len(train), "held_out_pairs": len(held_out), "loss": losses[-1] if losses else None,
-        "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.signal),
-    }  # fmt: skip
-    run.write(RESULT, result)
+            generator = torch.Generator().manual_seed(config.seed)
+            size, center = config.batch_size, config.center_coef
+            losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
+        seconds = time.perf_counter() - started
+        with new_folder(run.path / REWARD_MODEL) as folder:
+            save_reward_model(model, folder)
+            tokenizer.save_pretrained(folder)
+        after = preference_figures(model, held_out) if len(held_out) else None
+        result = {
+            "run_dir": str(run.path), "seed": config.seed, "steps": len(losses), "learning_rate": rate,
+            "pairs": len(train), "held_out_pairs": len(held_out), "loss": losses[-1] if losses else None,
+            "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.signal),
+        }  # fmt: skip
+        run.write(RESULT, result)
     return run.path / REWARD_MODEL, result, interrupt.signal
 
 

@@ -23,7 +23,7 @@ from tiny_models import write_chat_model
 
 from rlenv import hub
 from rlenv._scripts.config.names import resume_command
-from rlenv._scripts.jobs import warm_start
+from rlenv._scripts.jobs import reward_model, warm_start
 from rlenv._scripts.main import main
 from rlenv.agents import Agent
 from rlenv.agents.language.sizes import rates_of
@@ -244,7 +244,11 @@ def rates(spec):
     return [sum(verdict.reward for verdict in side) / len(rows) for side in sides]
 
 
-def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(folder):
+def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(folder, monkeypatch):
+    save, locked = reward_model.save_reward_model, []
+    monkeypatch.setattr(
+        reward_model, "save_reward_model", lambda *of: locked.append([*Path().glob("*/.lock")]) or save(*of)
+    )
     write_chat_model(folder / "model")
     learn = ["reward-model", "--pairs", "pairs.jsonl", "--batch-size", 10, "--json"]
     start = ["--model", "model", "--lora-rank", 4, "--steps", 6]
@@ -260,6 +264,7 @@ def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(folder):
     assert result_of(run("evaluate", "rl", "--episodes", 4, "--json")) == trained["eval"]
 
     more = result_of(run(*learn, "--model", "judge", "--steps", 1, "--log-dir", "more"))
+    assert locked == [[Path("judge/.lock")], [Path("more/.lock")]], "its folder is its own until it is written"
     assert more["initial_eval"] == pytest.approx(learned["eval"], abs=1e-5), "it goes on from the first one"
     for options in ([], ["--adapter"]):
         assert run("export", "judge", "out", *options).exit_code == 0
