@@ -108,9 +108,9 @@ def check_log_probs(policy: Policy, metrics: Mapping[str, float]) -> None:
     if not gap <= limit:
         raise DivergedError(
             f"log-probabilities while acting and training {said.format(gap)} "
-            f"(at most {limit} is rounding): the policy that sampled is not the one being trained (if it "
-            "is meant to be an older one, set mismatch), or its actions have become so unlikely that rounding counts; "
-            "then lower learning_rate"
+            f"(at most {limit} is rounding): the policy that sampled is not the one being trained (with "
+            "dropout or batch normalization, call its eval(); if it is meant to be an older one, set mismatch), or its "
+            "actions have become so unlikely that rounding counts; then lower learning_rate"
         )
 
 
