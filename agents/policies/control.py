@@ -116,8 +116,6 @@ class ControlPolicy(Policy):
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
         self.is_categorical = type(self.net.action_dist) is CategoricalDistribution
-        parts = observation_space.items() if isinstance(observation_space, spaces.Dict) else [("", observation_space)]
-        self._discrete = [each for each in parts if isinstance(each[1], (spaces.Discrete, spaces.MultiDiscrete))]
         del self.net.optimizer  # the agent owns the optimizer
 
     @override
@@ -130,7 +128,6 @@ class ControlPolicy(Policy):
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        self._check_inside(obs)
         if self.is_categorical:
             return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
         distribution: Any = self.net.get_distribution(obs)
@@ -200,7 +197,6 @@ class ControlPolicy(Policy):
     def values(self, rollout: Rollout | Obs) -> torch.Tensor:
         net, rollout = self.net, episodes_of(self, rollout)
         obs = map_obs(rollout.existing, rollout.observations)
-        self._check_inside(obs)
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:
             features = features.detach()  # they are the actor's
@@ -279,15 +275,6 @@ class ControlPolicy(Policy):
         noisy = distribution.distribution.mean + torch.einsum("bf,bfa->ba", features, matrices)
         squash = distribution.bijector
         return noisy if squash is None else squash.forward(noisy), (matrices, ages + 1)
-
-    def _check_inside(self, obs: Any) -> None:
-        """Check that discrete observations [B, ...] are in their spaces; torch would speak of classes."""
-        for key, space in self._discrete:
-            seen, count = (obs[key] if key else obs).long(), space.n if hasattr(space, "n") else space.nvec
-            outside = (seen < 0) | (seen >= torch.as_tensor(count, device=seen.device))
-            if bool(outside.any()):
-                wrong = seen[outside.nonzero()[0, 0]].tolist()
-                raise ValueError(f"the observation {f'{key!r} ' * bool(key)}{wrong} is outside of its space, {space}")
 
     def _logits(self, obs: Obs) -> torch.Tensor:
         """Return logits [B, A] of discrete actions, without the checks of a distribution object."""

@@ -435,11 +435,6 @@ FORMS = [({"seen": ZEROS}, {}), (ZEROS, {}), {"other": ZEROS}, {}, None]  # of w
 OTHERS += [
     *((partial(predicted, FOUR, np.zeros(s)), (f"an observation has shape {n}; allowed: (4,)",)) for s, n in SHAPES),
     *((partial(predicted, KEYED, {"seen": np.zeros(s)}), (f"'seen' has shape {n}; allowed: (4,)",)) for s, n in SHAPES),
-    *((partial(predicted, MANY, np.array(seen)), (f"observation {seen} ", "[2 3]")) for seen in ([0, 3], [-1, 2])),
-    (
-        lambda: pole(PPO, "auto", Somebody(PAIR), num_envs=1).policy.values({"a": SEEN[None], "b": [2]}),
-        ("'b' 2 ", "Discrete(2)"),
-    ),
     (partial(predicted, FOUR, ZEROS * NAN), ("predict: the log-probability of an action is NaN", "must be finite")),
     *((partial(predicted, FOUR, form), ("predict: got", "array of shape (4,)", "env.reset")) for form in FORMS),
     *((partial(predicted, KEYED, form), ("predict: got", "dictionary of 'seen'", "env.reset")) for form in FORMS),
