@@ -189,6 +189,10 @@ class Loop(Algorithm):
         try:
             with seeded_weights(self.seed):  # of modules that it makes
                 self.setup(env, size)
+        except ValueError as error:
+            if type(self).setup.__module__.startswith("rlenv."):
+                raise
+            raise ValueError(f"{type(self).__name__}.setup: {error}") from error  # one line for commands, too
         finally:
             vars(self).update(before)  # what has learned goes on
         train_too(self)

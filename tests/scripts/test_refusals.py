@@ -79,6 +79,7 @@ train --num-generations 8 | --group-size from-trl.md
 check-gradient grpo --max-completion-length 8 | "No such option '--max-completion-length'."
 train --agent ppo --agent-arg n_epochs=3 | ppo n_epochs 'it is --agent-arg num_epochs= here'
 sft --lr 1 | --lr
+train {pole_env} --agent strict.py:Strict | 'Strict.setup: N=16 is even'
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
 train {pole_env} --agent my.py:rihgt | 'did you mean' right
@@ -136,6 +137,8 @@ def write_inputs(folder):
     for name, rows in tables.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {
+        "strict.py": "from rlenv.agents import RLOO\n\nclass Strict(RLOO):\n    def setup(self, env, group_size):\n"
+        "        raise ValueError(f'N={self.episodes_per_update} is even')\n",
         "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n"
         "def many(completions):\n    return [0.0] * 99\n",
         "typo.json": '{"lerning_rate": 1e-3}',
