@@ -65,7 +65,7 @@ def open_log(run: RunFolder, place: LogPlace | None = None, name: str = "run") -
     run.cut_log(place)
     files = run.event_files()
     events = TensorBoardOutputFormat(str(files[0].parent if files else run.path / name))
-    return Logger(str(run.path), [Table(run.path / CSV), events])
+    return Logger(str(run.path), [events, Table(run.path / CSV)])  # an error before the table leaves figures pending
 
 
 def flush(logger: Logger) -> None:

@@ -11,7 +11,7 @@ import pytest
 from inprocess import done, result_of, run
 from refused import refusal
 from runs import arguments, events_of, scalars
-from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
@@ -33,6 +33,9 @@ def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monk
     with monkeypatch.context() as patched, pytest.raises(OSError, match="killed"):
         patched.setattr(os, "fsync", Mock(side_effect=OSError("killed")))
         log.dump(2)
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr(TensorBoardOutputFormat, "write", Mock(side_effect=OSError("full")))
+        log.dump(2)  # its figures go into the next row, and so into no row before
     assert (tmp_path / "progress.csv").read_text() == "a\n1\n"
     log.dump(2)
     log.close()
