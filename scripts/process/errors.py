@@ -21,6 +21,7 @@ USER = 2  # exit code of an error of the user
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
 _FREE = "free some space"
 _FULL = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EFBIG: "raise the limit of ulimit -f"}
+_HINTS = {**_FULL, errno.ENAMETOOLONG: "use a shorter name"}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
 _format_warning = warnings.formatwarning
@@ -39,7 +40,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         lower = "lower --micro-batch-tokens (training) or --num-envs (acting)"
         return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
     reason = torchrun.LOST if torchrun.is_lost(error) else _of_disk(error)
-    return None if reason is None else (reason, 1)
+    return None if reason is None else (reason, USER if getattr(error, "errno", 0) == errno.ENAMETOOLONG else 1)
 
 
 def own_traceback(error: BaseException) -> str:
@@ -71,7 +72,7 @@ def _of_disk(error: BaseException) -> str | None:
     else:
         return None
     where = repr(os.fsdecode(name)) if named else "a file"
-    hint = _FULL.get(code, "check that its folder exists and that you may write there")
+    hint = _HINTS.get(code, "check that its folder exists and that you may write there")
     return f"cannot read or write {where}: {os.strerror(code)}; {hint}"
 
 
