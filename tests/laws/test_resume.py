@@ -50,7 +50,8 @@ UNUSUAL = {
     "topr": {"num_epochs": 2, "threshold": 0.25, "mismatch": "sequence-mask", "mismatch_min": 0.1, "mismatch_max": 2.0},
     "delightful": {"baseline": "running-mean", "gate_width": 0.5},
     "clip-cov": {"num_epochs": 2, "share": 0.1, "min_covariance": 0.1, "max_covariance": 3.0},
-    "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss", "kl_ratio": "constant"},
+    "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss",
+               "kl_estimator": "k2", "kl_ratio": "constant"},
     "distillation": {"num_epochs": 2, "max_ratio": 4.0, "estimator": "centred", "reward_coef": 0.5},
     "sdpo": {"average_rate": 0.2, "divergence": "jensen-shannon", "max_hint_tokens": 9, "reward_coef": 0.5},
 }  # fmt: skip
