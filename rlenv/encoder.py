@@ -69,6 +69,8 @@ class Encoder:
 
     def asked(self, prompt: PromptText) -> PromptText:
         """Return a prompt as the model reads it: if it is in words, with the request, and as a text with the cue."""
+        if not (self.request or self.cue):
+            return prompt
         prompt = with_request(prompt, self.request)
         return with_cue(prompt, self.cue) if isinstance(prompt, str) and not self.chats_texts else prompt
 

@@ -150,12 +150,23 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
     return item
 
 
-def listed_problems(file: ProblemFile) -> Problems | None:
+def listed_problems(file: ProblemFile, verifier: Poser | None = None) -> Problems | None:
     """Return the problems of a file or a list; None to have the verifier sample them.
+
+    Args:
+        file: a file, a list, or nothing.
+        verifier: opens them; see `rlenv.verifiers.dialogues.opened`. None leaves them as they are listed.
 
     Raises:
         ValueError: for an empty list, for a table of columns, and any error of `load_problems` and `as_problem`.
     """
+    found = _listed(file)
+    if found is None or verifier is None or (made := opened(verifier, found)) is found:
+        return found
+    return Problems([(found.place(row), problem) for row, problem in enumerate(made)])
+
+
+def _listed(file: ProblemFile) -> Problems | None:
     problems = file.problems
     if isinstance(problems, (str, Path)):
         return load_problems(problems, file.columns, file.prompt_template)
@@ -175,12 +186,6 @@ def listed_problems(file: ProblemFile) -> Problems | None:
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
     return Problems.of(problems)
-
-
-def opened_by(verifier: Poser, found: Problems) -> Problems:
-    """Return listed problems as a verifier opens them; see `rlenv.verifiers.dialogues.opened`."""
-    made = opened(verifier, found)
-    return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 
 
 def load_problems(

@@ -17,7 +17,7 @@ from rlenv.verifiers.plugins.registry import trusting
 from .encoding import Encoding
 from .forms import PARAMETERS, parted
 from .judge import Judge
-from .problems import Prompt, listed_problems, opened_by
+from .problems import Prompt, listed_problems
 from .stream import ProblemStream
 from .turns import Responder
 from .vocabulary import make_tokenizer
@@ -49,8 +49,7 @@ class TextGenTask:
         self.judge = Judge.of(verifier, judging)
         self.verifier = self.judge.verifier
         with trusting(judging.trust):
-            listed = listed_problems(posing)
-            listed = None if listed is None else opened_by(self.verifier, listed)
+            listed = listed_problems(posing, self.verifier)
         if listed is not None:
             check_inputs(self.verifier, listed)
         tokenizer = make_tokenizer(form, self.verifier, listed, posing.test_fraction)
