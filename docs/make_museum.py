@@ -23,7 +23,7 @@ def museum() -> str:
     ours, made_up = (sum(bug["reference"] == of for bug in bugs) for of in ("this project", "made up"))
     text = TABLE.format(count=len(bugs), others=len(bugs) - ours - made_up, ours=ours, made_up=made_up)
     for bug in bugs:
-        file, name = bug["test"].partition("[")[0].split("::test_")
+        file, name = re.match(r"([^:]+)::(?:\w+::)?test_(\w+)", bug["test"]).groups()
         project = re.sub(r"([^/ ]+/([^/ ]+))#(\d+)", r"[\2#\3](https://github.com/\1/issues/\3)", bug["reference"])
         text += f"| {bug['what']} | {project} | [{name.replace('_', ' ')}](../../{file}) |\n"
     return text
