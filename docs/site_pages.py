@@ -29,6 +29,8 @@ LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 NAMED_BY_FILE = re.compile(r"(?<=\[)[\w/-]+\.md(?=\]\(([^)\s#:]+\.md)[#)])")
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
 INLINE_CODE = re.compile(r"(?<!</span>)<code>[^<\n]+</code>")
+OPERATORS = r"[*+\-:^~]+(?=\s+|$)"  # that the theme's search takes out of a question
+LINE_ANCHOR = re.compile(r'<a id="__codelineno[^>]*></a>')
 OPTION = re.compile(r"(?<![\w-])--?\w[\w-]*")
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\(?:\[|\()(.*?)\\(?:\]|\))</\1>', re.DOTALL)
 LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml", ".md": "markdown"}
@@ -49,12 +51,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn the links of a page, which lead through the repository, into those of the site."""
     site = page.file.src_uri
+    if site.startswith(("api/", "changelog.", "appendix/planted-bugs.")):
+        page.meta["search"] = {"boost": 0.3}  # guides are found first
     if site.startswith("source/"):
         return markdown
     markdown = PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", markdown)
     markdown = NAMED_BY_FILE.sub(lambda link: title_of(path_of(link[1], site)) or link[0], markdown)
     folder = posixpath.dirname(site)
-    return LINK.sub(lambda link: link[1] + posixpath.relpath(place_of(link[2], site), folder) + link[3], markdown)
+    return LINK.sub(
+        lambda link: link[1] + posixpath.relpath(place_of(link[2], site), folder) + line_of(link[3]), markdown
+    )
 
 
 def on_page_content(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -62,22 +68,35 @@ def on_page_content(text: str, page: Page, config: MkDocsConfig, files: Files) -
 
     Browsers break `--agent` after its hyphens.
     """
+    if not page.file.src_uri.startswith("source/"):
+        text = LINE_ANCHOR.sub("", text)
     text = INLINE_CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), text)
     return EQUATION.sub(lambda found: equation(html.unescape(found[2]), block=found[1] == "div"), text)
 
 
 def equation(latex: str, block: bool) -> str:
     """Return an equation as MathML, in a line of its own (`block`), where it can be scrolled, or within a sentence."""
-    made = convert(latex.strip(), display="block" if block else "inline")
+    lines = latex.strip().replace("{gathered}", "{matrix}")  # browsers ignore the line breaks that gathered becomes
+    made = convert(lines, display="block" if block else "inline").replace("<mtable>", '<mtable displaystyle="true">')
     return f'<div class="equation">{made}</div>' if block else made
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Show the navigation beside the page on windows of 1,000 pixels; the theme hides it below 1,220."""
+    """Show the navigation beside the page on windows of 1,000 pixels; the theme hides it below 1,220.
+
+    And let the search find `--seed`: to the theme, a word after a hyphen is one that pages must not have.
+    """
     for file in (Path(config.site_dir) / "assets").rglob("*"):
         if file.suffix in (".css", ".js"):
             text = file.read_text(encoding="utf-8")
-            file.write_text(text.replace("76.25em", "62.5em").replace("76.234375em", "62.484375em"), encoding="utf-8")
+            text = text.replace("76.25em", "62.5em").replace("76.234375em", "62.484375em")
+            text = text.replace(OPERATORS, rf"{OPERATORS}|(?<!\S)--(?=\w)")
+            file.write_text(text, encoding="utf-8")
+
+
+def line_of(anchor: str) -> str:
+    """Return what follows the page in a link, where `#L5`, GitHub's line 5, is the site's line 5."""
+    return re.sub(r"^#L(?=\d+\)$)", "#__codelineno-0-", anchor)
 
 
 def path_of(link: str, site: str) -> str:
