@@ -10,6 +10,7 @@ import string
 import pytest
 
 from rlenv.verifiers import Dialogue, Execution, FunctionVerifier, Probes, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers.base import UNFINISHED
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -43,17 +44,20 @@ def differing(name, **changed):
 
 
 class Replies(Dialogue):
-    def __init__(self, replies):
-        self.left = [*replies]
+    def __init__(self, replies, end):
+        self.left, self.end = [*replies], end
 
     def reply(self, turn):
         return self.left.pop(0)
 
+    def out_of_budget(self):
+        return self.end
 
-def replying(name, *replies):
+
+def replying(name, *replies, end=UNFINISHED):
     """Return a verifier whose demonstrations have two turns, which get these replies."""
     turns = ["one", "two"]
-    changed = {"dialogue": lambda *_: Replies(replies), "demonstration_turns": lambda *_: turns}
+    changed = {"dialogue": lambda *_: Replies(replies, end), "demonstration_turns": lambda *_: turns}
     return differing(name, **changed)
 
 
@@ -113,6 +117,7 @@ BAD = {
     replying("LosesAtLast", Reply("?"), Reply(verdict=Verdict(0.0))): "right",
     replying("EndsEarly", Reply(verdict=Verdict(1.0))): "right",
     replying("Mute", Reply("?"), None): "failed",
+    replying("Endless", Reply("?"), Reply("?"), end=None): "failed",
     differing("NoProblems", examples=lambda self: {}["examples"]): "problems",
 }  # fmt: skip
 

@@ -223,11 +223,15 @@ def verdicts_of(
             problems, texts = [case.problem for case in cases], [_said(verifier, case.text) for case in cases]
             made = [judge.verify(problems[0], texts[0])] if alone else judge.verify_batch(problems, texts)
             return checked(verifier, made, len(cases))
-    except _TooLongError:
-        failed = Verdict(0.0, status="timeout", reason=f"no verdict after {longest:g} seconds")
-    except (Exception, SystemExit) as error:
-        failed = Verdict(0.0, status="error", reason=("" if alone else "in a batch: ") + describe(error))
-    return [failed] * len(cases)
+    except (Exception, SystemExit, _TooLongError) as error:
+        return [_failed(error, longest, "" if alone else "in a batch: ")] * len(cases)
+
+
+def _failed(error: BaseException, longest: float, where: str = "") -> Verdict:
+    """Return the verdict that stands for an exception, or for more than the `longest` time in seconds."""
+    if isinstance(error, _TooLongError):
+        return Verdict(0.0, status="timeout", reason=f"no verdict after {longest:g} seconds")
+    return Verdict(0.0, status="error", reason=where + describe(error))
 
 
 def _said(verifier: Verifier, text: str) -> str:
@@ -343,11 +347,11 @@ def _played(verifier: Verifier, problem: Problem, turns: Sequence[str]) -> tuple
             for said, turn in enumerate(turns, 1):
                 if (verdict := reply_to(dialogue, turn).verdict) is not None:
                     return verdict, said
-            return dialogue.out_of_budget(), said
-    except _TooLongError:
-        return Verdict(0.0, status="timeout", reason=f"no reply after {HANGS:g} seconds"), said
-    except (Exception, SystemExit) as error:  # whatever a plugin raises
-        return Verdict(0.0, status="error", reason=describe(error)), said
+            verdict = reply_to(dialogue, None).verdict
+            assert verdict is not None  # it ends the episode
+            return verdict, said
+    except (Exception, SystemExit, _TooLongError) as error:  # whatever a plugin raises
+        return _failed(error, HANGS), said
 
 
 def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[BrokenRule]:
