@@ -82,12 +82,17 @@ class Setting:
     @cached_property
     def kind(self) -> str:
         """The kind of values: "bool", "int", "float", "schedule" (number or function), "text", "table" or "other"."""
-        types = {get_origin(each) or each for each in alternatives(self.hint)} - {type(None)}
+        types = self._types
         if types & {int, float} and types <= {int, float, Callable}:
             return "schedule" if Callable in types else "float" if float in types else "int"
         if types == {str, Path}:
             return "text"
-        return KINDS.get(types.pop(), "other") if len(types) == 1 else "other"
+        return KINDS.get(next(iter(types)), "other") if len(types) == 1 else "other"
+
+    @cached_property
+    def _types(self) -> set[Any]:
+        """The types of values, without their arguments and None."""
+        return {get_origin(each) or each for each in alternatives(self.hint)} - {type(None)}
 
     @property
     def takes_several(self) -> bool:
@@ -158,10 +163,10 @@ class Setting:
 
     def _typed(self, value: Any) -> Any:
         """Return a list as a tuple, and a text as a path, if the type has only these: JSON, of checkpoints, has not."""
-        types = {get_origin(each) or each for each in alternatives(self.hint)}
+        types = self._types
         if isinstance(value, list) and tuple in types and list not in types:
             return tuple(value)
-        if types <= {tuple, type(None)} and not isinstance(value, tuple):
+        if types == {tuple} and not isinstance(value, tuple):
             raise ValueError(f"{self.name} must be a list, such as [1, 2], or a tuple, got {in_one_line(value)}")
         return Path(value) if isinstance(value, str) and Path in types and str not in types else value
 

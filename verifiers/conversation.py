@@ -92,16 +92,16 @@ def last_of(prompt: str | Sequence[Message]) -> str:
 
 
 def with_cue(prompt: str, cue: str) -> str:
-    """Return a prompt that ends with a cue, such as "\\nSolution:", if there is one and the prompt is in words."""
-    if not cue or prompt.endswith(cue) or not _is_in_words(prompt):
+    """Return a prompt that ends with a cue, such as "\\nSolution:", if it is in words; for an empty cue, as it is."""
+    if prompt.endswith(cue) or not _is_in_words(prompt):
         return prompt
     return f"{prompt.rstrip()}{cue}"
 
 
 def with_request(prompt: PromptText, request: str) -> PromptText:
-    """Return a prompt that ends with a request, if there is one and the prompt is in words."""
+    """Return a prompt that ends with a request, if it is in words; for an empty request, as it is."""
     said = last_of(prompt)
-    if not request or request in said or not _is_in_words(said):
+    if request in said or not _is_in_words(said):
         return prompt
     if isinstance(prompt, str):
         text = prompt.rstrip()

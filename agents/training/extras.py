@@ -25,7 +25,7 @@ PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent a
 
 
 def evaluated(policy: Any, rollout: Rollout, want: Want, reference: Any = None) -> Evaluated:
-    """Return what `Policy.evaluate` does.
+    """Return the result of `Policy.evaluate`, checked to be whole.
 
     Raises:
         ValueError: for a policy that leaves out what is wanted.

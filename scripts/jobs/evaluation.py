@@ -64,8 +64,8 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
             f"--out is one file, but there are {len(config.runs)} runs; leave it out, and each gets its own"
         )
     config = config.but(device=meet(config.device, config.process_timeout))
-    for run in config.runs[1:]:
-        find(Path(run), config)  # a wrong name is said before hours of work on the others
+    for run in config.runs[1:]:  # a wrong name is said before hours of work; in its turn a run may have newer weights
+        find(Path(run), config)
     results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(config.runs)}
     for name, figures in results.items():
         if why := figures.get("failure"):

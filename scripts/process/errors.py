@@ -21,7 +21,6 @@ USER = 2  # exit code of an error of the user
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
 _FREE = "free some space"
 _FULL = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EFBIG: "raise the limit of ulimit -f"}
-_HINTS = {**_FULL, errno.ENAMETOOLONG: "use a shorter name"}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
 _format_warning = warnings.formatwarning
@@ -39,8 +38,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if is_out_of_memory(error):
         lower = "lower --micro-batch-tokens (training) or --num-envs (acting)"
         return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
-    reason = torchrun.LOST if torchrun.is_lost(error) else _of_disk(error)
-    return None if reason is None else (reason, USER if getattr(error, "errno", 0) == errno.ENAMETOOLONG else 1)
+    return (torchrun.LOST, 1) if torchrun.is_lost(error) else _of_disk(error)
 
 
 def own_traceback(error: BaseException) -> str:
@@ -59,8 +57,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     return full or (isinstance(error, RuntimeError) and CPU_ALLOCATOR in str(error))
 
 
-def _of_disk(error: BaseException) -> str | None:
-    """Return the reason why a file could not be read or written; None for other errors, such as a network's."""
+def _of_disk(error: BaseException) -> tuple[str, int] | None:
+    """Return why a file could not be read or written, and the exit code; None for other errors, such as a network's."""
     name: Any = getattr(error, "filename", None)
     named = isinstance(name, (str, bytes))
     if isinstance(error, OSError):
@@ -72,8 +70,10 @@ def _of_disk(error: BaseException) -> str | None:
     else:
         return None
     where = repr(os.fsdecode(name)) if named else "a file"
-    hint = _HINTS.get(code, "check that its folder exists and that you may write there")
-    return f"cannot read or write {where}: {os.strerror(code)}; {hint}"
+    failed = f"cannot read or write {where}: {os.strerror(code)}"
+    if code == errno.ENAMETOOLONG:
+        return f"{failed}; use a shorter name", USER
+    return f"{failed}; {_FULL.get(code, 'check that its folder exists and that you may write there')}", 1
 
 
 def reader_gone() -> bool:
